@@ -1,0 +1,221 @@
+"""The batch: the one unit of writing, checking and reading, and the bytes it has everywhere.
+
+    BATCH <offset> <messages> <bytes> <time> <enc> <sum> <id> <head>\\r\\n
+    <bytes of body>
+
+Always: the header's own sum covers every byte before it, the body's sum covers the body, and the
+offsets of neighbours join without a gap. `scan` is the only code that walks batches; reading,
+checking, recovery and index rebuilding all go through it. Does no I/O of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import zstandard
+from xxhash import xxh3_64_hexdigest, xxh32_hexdigest
+
+from logd.errors import BadRequest, DamagedBatch, TooLarge
+
+MAX_HEADER_BYTES = 1024
+MAX_NUMBER = 2**63 - 1
+LINES, SIZED, LINES_ZSTD, SIZED_ZSTD = "lines", "sized", "lines+zstd", "sized+zstd"
+ENCODINGS = (LINES, SIZED, LINES_ZSTD, SIZED_ZSTD)
+GAP = "gap"
+NO_ID = "-"
+
+_NUMBER = rb"(0|[1-9][0-9]{0,18})"
+_HEADER = re.compile(
+    rb"(BATCH " + rb" ".join([_NUMBER] * 4) + rb" (lines|sized|lines\+zstd|sized\+zstd|gap)"
+    rb" ([0-9a-f]{16}) (-|[A-Za-z0-9._-]{1,64}:(?:0|[1-9][0-9]{0,18})) (?:[!-~]+ )*)"
+    rb"([0-9a-f]{8})\r\n"
+)  # fmt: skip
+_SIZES = re.compile(rb"(?:0|[1-9][0-9]{0,9})(?: (?:0|[1-9][0-9]{0,9}))*")
+_NOTHING = memoryview(b"")
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Header(NamedTuple):
+    """What a header line says. `head_size` is the length of that line, its end included."""
+
+    offset: int
+    messages: int
+    size: int
+    time_ms: int
+    enc: str
+    sum: str
+    id: str
+    head_size: int
+
+    @property
+    def next(self) -> int:
+        return self.offset + self.messages
+
+
+class Found(NamedTuple):
+    """One batch that a scan met: where it starts, its header, its body (empty if not asked for)."""
+
+    position: int
+    header: Header
+    body: memoryview
+
+    @property
+    def end(self) -> int:
+        return self.position + self.header.head_size + self.header.size
+
+
+def body_sum(body: Buffer) -> str:
+    return xxh3_64_hexdigest(body)
+
+
+def encode_header(
+    offset: int, messages: int, size: int, time_ms: int, enc: str, sum_: str, id_: str = NO_ID
+) -> bytes:
+    head = f"BATCH {offset} {messages} {size} {time_ms} {enc} {sum_} {id_} ".encode()
+    return head + f"{xxh32_hexdigest(head)}\r\n".encode()
+
+
+def parse_header(data: Buffer, at: int = 0) -> Header | None:
+    """The header that stands at `at`, or None where no sound header does."""
+    match = _HEADER.match(data, at)
+    if match is None or match.end() - at > MAX_HEADER_BYTES:
+        return None
+    covered, offset, messages, size, time_ms, enc, sum_, id_, head = match.groups()
+    if xxh32_hexdigest(covered).encode() != head:
+        return None
+    header = Header(
+        int(offset), int(messages), int(size), int(time_ms),
+        str(enc, "ascii"), str(sum_, "ascii"), str(id_, "ascii"), match.end() - at,
+    )  # fmt: skip
+    gap_is_empty = (header.enc == GAP) == (header.size == 0)
+    return header if header.messages and gap_is_empty and header.next <= MAX_NUMBER else None
+
+
+# -- walking batches ----------------------------------------------------------------------------
+
+Read = Callable[[int, int], Buffer]  # (position, size) → the bytes there, fewer only at the end
+
+
+def reading(buffer: Buffer) -> Read:
+    """A `Read` over bytes in memory."""
+    view = memoryview(buffer)
+    return lambda position, size: view[position : position + size]
+
+
+def scan(
+    read: Read,
+    position: int,
+    end: int,
+    *,
+    bodies: bool = True,
+    expect: int | None = None,
+    since_ms: int = 0,
+    window_bytes: int = 1 << 20,
+) -> Iterator[Found]:
+    """Yield each sound batch in [position, end), in order; raise DamagedBatch at the first bad one.
+
+    With `bodies` the body's sum is checked too; without, bodies are stepped over unread. `expect`
+    is the offset the first batch must have, `since_ms` the time it must not be older than.
+    """
+    base, view = position, memoryview(b"")
+    while position < end:
+        header = parse_header(view, position - base)
+        if header is None:
+            base, view = position, memoryview(read(position, min(window_bytes, end - position)))
+            header = parse_header(view)
+        if header is None:
+            raise DamagedBatch("no sound batch header", position)
+        size = header.head_size + header.size
+        if size > end - position:
+            raise DamagedBatch("a batch that runs past the end", position)
+        if expect is not None and header.offset != expect:
+            raise DamagedBatch(f"offset {header.offset} where {expect} was due", position)
+        if header.time_ms < since_ms:
+            raise DamagedBatch("a batch older than the one before it", position)
+        body = _NOTHING
+        if bodies:
+            if position - base + size > len(view):
+                wanted = min(max(window_bytes, size), end - position)
+                base, view = position, memoryview(read(position, wanted))
+            body = view[position - base + header.head_size : position - base + size]
+            if len(body) != header.size or body_sum(body) != header.sum:
+                raise DamagedBatch("a body that does not match its sum", position)
+        yield Found(position, header, body)
+        position, expect, since_ms = position + size, header.next, header.time_ms
+
+
+# -- bodies -------------------------------------------------------------------------------------
+
+
+def encode_body(messages: Sequence[bytes]) -> tuple[bytes, str]:
+    """The body for these messages and its encoding: lines where they allow it, else sized."""
+    body = b"\n".join(messages) + b"\n"
+    if body.count(b"\n") == len(messages):
+        return body, LINES
+    sizes = b" ".join([b"%d" % len(message) for message in messages])
+    return b"%s\n%s" % (sizes, b"".join(messages)), SIZED
+
+
+def compress(body: Buffer, enc: str, level: int = 3) -> tuple[bytes, str]:
+    """One zstd frame that declares its content size, as the protocol wants it."""
+    return zstandard.ZstdCompressor(level=level).compress(body), f"{enc}+zstd"
+
+
+def inflate(body: Buffer, limit_bytes: int) -> bytes:
+    """The content of the one zstd frame in `body`, never more than `limit_bytes`."""
+    if bytes(body[:4]) != _ZSTD_MAGIC:
+        raise BadRequest("the body is not a zstd frame")
+    try:
+        frame = zstandard.get_frame_parameters(body)
+        if frame.content_size == zstandard.CONTENTSIZE_UNKNOWN:
+            raise BadRequest("the zstd frame must declare its content size")
+        if frame.dict_id:
+            raise BadRequest("zstd dictionaries are not supported")
+        if frame.content_size > limit_bytes:
+            raise TooLarge(f"the zstd frame inflates past {limit_bytes} bytes", closes=False)
+        inflater = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+        return inflater.decompress(body, max_output_size=limit_bytes, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise BadRequest(f"the body is not one sound zstd frame: {error}") from None
+
+
+def count_messages(body: bytes | bytearray, enc: str) -> int:
+    """How many messages an uncompressed body holds; BadRequest where it does not add up."""
+    if enc == LINES:
+        if not body.endswith(b"\n"):
+            raise BadRequest("a body of lines must end in LF")
+        return body.count(b"\n")
+    return len(_sizes(body)[0])
+
+
+def split_body(body: bytes, enc: str, limit_bytes: int = 1 << 30) -> list[bytes]:
+    """The messages of a body in any encoding."""
+    if enc.endswith("+zstd"):
+        body, enc = inflate(body, limit_bytes), enc.removesuffix("+zstd")
+    if enc == LINES:
+        if not body.endswith(b"\n"):
+            raise BadRequest("a body of lines must end in LF")
+        messages = body.split(b"\n")
+        messages.pop()
+        return messages
+    sizes, start = _sizes(body)
+    messages = []
+    for size in sizes:
+        messages.append(body[start : start + size])
+        start += size
+    return messages
+
+
+def _sizes(body: bytes | bytearray) -> tuple[list[int], int]:
+    """The sizes in a sized body's first line, and where its messages start."""
+    end = body.find(b"\n")
+    if end < 0 or not _SIZES.fullmatch(body, 0, end):
+        raise BadRequest("a sized body must start with a line of sizes")
+    sizes = list(map(int, body[:end].split(b" ")))
+    if sum(sizes) != len(body) - end - 1:
+        raise BadRequest("the sizes of the body do not add up to its length")
+    return sizes, end + 1

@@ -1,0 +1,135 @@
+"""Every error logd can answer with: one class per code of the protocol.
+
+An error knows the word it has on the wire, the HTTP status it maps to, and whether the connection
+it happened on can go on. Bytes from outside give a value or one of these; nothing else escapes.
+Imports nothing of logd.
+"""
+
+from __future__ import annotations
+
+
+class LogdError(Exception):
+    """Something was refused. `text` is one sentence that says what to do about it."""
+
+    code = "internal"
+    status = 500
+    closes = False
+
+    def __init__(self, text: str, *, closes: bool | None = None) -> None:
+        super().__init__(text)
+        self.text = text
+        if closes is not None:
+            self.closes = closes
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.text}"
+
+    def line(self) -> bytes:
+        """The reply that carries this error. What a client sent may be quoted in it: escaped."""
+        text = self.text.encode("unicode_escape")
+        return b"ERR %s %s\r\n" % (self.code.encode(), text)
+
+
+class BadRequest(LogdError):
+    code, status = "bad-request", 400
+
+
+class UnknownCommand(LogdError):
+    code, status, closes = "unknown-command", 400, True
+
+
+class BadTopic(LogdError):
+    code, status = "bad-topic", 400
+
+
+class NotFound(LogdError):
+    code, status = "not-found", 404
+
+
+class OutOfRange(LogdError):
+    code, status = "out-of-range", 416
+
+
+class ChecksumMismatch(LogdError):
+    code, status = "checksum", 400
+
+
+class TooLarge(LogdError):
+    code, status, closes = "too-large", 413, True
+
+
+class OutOfOrder(LogdError):
+    code, status = "out-of-order", 409
+
+
+class Conflict(LogdError):
+    code, status = "conflict", 409
+
+
+class TopicLimit(LogdError):
+    code, status = "topic-limit", 403
+
+
+class Forbidden(LogdError):
+    code, status = "forbidden", 403
+
+
+class Unauthorized(LogdError):
+    code, status = "unauthorized", 401
+
+
+class Busy(LogdError):
+    code, status = "busy", 503
+
+
+class NoSpace(LogdError):
+    code, status = "no-space", 507
+
+
+class Faulted(LogdError):
+    code, status = "faulted", 500
+
+
+class IoError(LogdError):
+    code, status = "io", 500
+
+
+class ShuttingDown(LogdError):
+    code, status = "shutting-down", 503
+
+
+class Internal(LogdError):
+    code, status = "internal", 500
+
+
+BY_CODE: dict[str, type[LogdError]] = {
+    kind.code: kind
+    for kind in (
+        BadRequest, UnknownCommand, BadTopic, NotFound, OutOfRange, ChecksumMismatch, TooLarge,
+        OutOfOrder, Conflict, TopicLimit, Forbidden, Unauthorized, Busy, NoSpace, Faulted, IoError,
+        ShuttingDown, Internal,
+    )
+}  # fmt: skip
+
+
+def from_code(code: str, text: str) -> LogdError:
+    """The error behind an `ERR <code> <text>` reply; an unknown code is an Internal."""
+    kind = BY_CODE.get(code)
+    return kind(text) if kind else Internal(f"{code} {text}")
+
+
+class DamagedBatch(LogdError):
+    """Bytes that should be a batch and are not. Carries where, so that a repair knows."""
+
+    code = "checksum"
+
+    def __init__(self, text: str, position: int = 0) -> None:
+        super().__init__(f"{text} (at byte {position})")
+        self.position = position
+        self.reason = text
+
+
+class DataDirError(LogdError):
+    """The data directory cannot be used as it is. Stops a start; never sent to a client."""
+
+    code = "io"

@@ -1,0 +1,588 @@
+"""The line protocol as bytes: an incremental parser for requests, and encoders for both sides.
+
+Sans I/O: `Parser.feed` takes whatever arrived and returns the requests it completed, in order. What
+cannot be accepted comes back as `Refused` in its place in that order, so that it is answered in
+turn; after a refusal that closes the connection the parser swallows everything.
+
+Always: the requests do not depend on how the bytes were cut into pieces (neighbouring plain pushes
+are only grouped differently), and any bytes at all give requests or refusals, never an exception.
+Memory held between two calls is at most one unfinished line and one unfinished body, and the
+latter is paid for from a budget that all connections share.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from logd.batch import ENCODINGS, LINES, MAX_NUMBER, NO_ID
+from logd.errors import BadRequest, BadTopic, Busy, LogdError, TooLarge, UnknownCommand, from_code
+
+MAX_LINE_BYTES = 1024
+MAX_ONE_LINE_BYTES = 64 * 1024
+MAX_WAIT_MS = 60_000
+
+_TOPIC = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_GLOB = re.compile(rb"[A-Za-z0-9._*?\[\]!-]{1,128}")
+_NUMBER = re.compile(rb"[0-9]{1,19}")
+_SUM = re.compile(rb"[0-9a-f]{16}")
+_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}:[0-9]{1,19}")
+_OPTION = re.compile(rb"([a-z]+)=(.*)", re.DOTALL)
+_PLAIN_PUSH = re.compile(rb"(?i:PUSH) ([A-Za-z0-9][A-Za-z0-9._-]{0,127}) ([0-9]{1,19})\r?\n")
+_HTTP = re.compile(rb"[A-Za-z]+ \S+ HTTP/[0-9.]+|[A-Za-z-]+: ")
+
+
+# -- requests -----------------------------------------------------------------------------------
+
+
+class Pushes(NamedTuple):
+    """A run of plain pushes to one topic: bodies of lines, each to get its own reply.
+
+    `counts` has the messages of each body; None says that each holds exactly one.
+    """
+
+    topic: str
+    bodies: list[bytes]
+    counts: list[int] | None
+
+
+class Push(NamedTuple):
+    """One push with options. Its body is checked by whoever stores it."""
+
+    topic: str
+    body: bytes | bytearray
+    enc: str = LINES
+    count: int | None = None
+    sum: str | None = None
+    id: str = NO_ID
+
+
+class At(NamedTuple):
+    """A place in a topic given by time: the first batch that is as young as this, or younger."""
+
+    time_ms: int
+
+
+Where = int | str | At  # an offset, "first" or "next", a time
+
+
+class Read(NamedTuple):
+    topic: str
+    where: Where
+    messages: int
+    max_bytes: int | None = None
+    wait_ms: int = 0
+
+
+class Tail(NamedTuple):
+    topic: str
+    messages: int
+
+
+class Stats(NamedTuple):
+    topic: str | None = None
+
+
+class Topics(NamedTuple):
+    glob: str = "*"
+
+
+class Partitions(NamedTuple):
+    topic: str
+
+
+class Config(NamedTuple):
+    pass
+
+
+class Help(NamedTuple):
+    pass
+
+
+class Ping(NamedTuple):
+    pass
+
+
+class Close(NamedTuple):
+    pass
+
+
+class Refused(NamedTuple):
+    """Something that is answered with an error, in its turn."""
+
+    error: LogdError
+
+
+Request = (
+    Pushes
+    | Push
+    | Read
+    | Tail
+    | Stats
+    | Topics
+    | Partitions
+    | Config
+    | Help
+    | Ping
+    | Close
+    | Refused
+)
+
+
+# -- words --------------------------------------------------------------------------------------
+
+
+def topic_name(word: bytes) -> str:
+    """The one place that says what a topic may be called."""
+    if not _TOPIC.fullmatch(word):
+        raise BadTopic(
+            "a topic is 1 to 128 of A-Z a-z 0-9 . _ - and starts with a letter or a digit"
+        )
+    return word.decode()
+
+
+def number(word: bytes, what: str) -> int:
+    if not _NUMBER.fullmatch(word) or (value := int(word)) > MAX_NUMBER:
+        raise BadRequest(f"{what} must be a decimal number up to {MAX_NUMBER}")
+    return value
+
+
+def where(word: bytes) -> Where:
+    if word in (b"first", b"next"):
+        return word.decode()
+    if word.startswith(b"@"):
+        return At(number(word[1:], "the time behind @"))
+    return number(word, "where must be first, next, @<unix ms> or an offset, which")
+
+
+def _message_count(word: bytes) -> int:
+    count = number(word, "the number of messages")
+    if count == 0:
+        raise BadRequest("ask for at least 1 message")
+    return count
+
+
+def _options(
+    words: list[bytes], known: dict[bytes, Callable[[bytes], object]]
+) -> dict[str, object]:
+    """The `name=value` words, each read by its own function in `known`."""
+    found: dict[str, object] = {}
+    for word in words:
+        match = _OPTION.fullmatch(word)
+        if match is None or match[1] not in known:
+            names = ", ".join(f"{name.decode()}=" for name in known) or "none"
+            raise BadRequest(f"unknown option {_quote(word)}; known here: {names}")
+        name = match[1].decode()
+        if name in found:
+            raise BadRequest(f"option {name}= is given twice")
+        found[name] = known[match[1]](match[2])
+    return found
+
+
+def _encoding(word: bytes) -> str:
+    enc = word.decode("ascii", "replace")
+    if enc not in ENCODINGS:
+        raise BadRequest(f"enc= must be one of {', '.join(ENCODINGS)}")
+    return enc
+
+
+def _sum(word: bytes) -> str:
+    if not _SUM.fullmatch(word):
+        raise BadRequest("sum= must be 16 lower-case hex digits: the XXH3-64 of the body")
+    return word.decode()
+
+
+def _producer_id(word: bytes) -> str:
+    if not _ID.fullmatch(word):
+        raise BadRequest("id= must be <producer>:<n>, the producer 1 to 64 of A-Z a-z 0-9 . _ -")
+    producer, _, n = word.partition(b":")
+    return f"{producer.decode()}:{number(n, 'the number in id=')}"
+
+
+def _quote(word: bytes) -> str:
+    return ascii(word[:40].decode("latin-1"))
+
+
+PUSH_OPTIONS: dict[bytes, Callable[[bytes], object]] = {
+    b"enc": _encoding,
+    b"count": lambda word: number(word, "count="),
+    b"sum": _sum,
+    b"id": _producer_id,
+}
+READ_OPTIONS: dict[bytes, Callable[[bytes], object]] = {
+    b"bytes": lambda word: number(word, "bytes="),
+    b"wait": lambda word: min(number(word, "wait="), MAX_WAIT_MS),
+}
+
+
+# -- commands other than PUSH, one small function each ------------------------------------------
+
+
+def _read(words: list[bytes]) -> Request:
+    if len(words) < 3:
+        raise BadRequest("usage: READ <topic> <where> <messages> [bytes=<n>] [wait=<ms>]")
+    options = _options(words[3:], READ_OPTIONS)
+    return Read(
+        topic_name(words[0]),
+        where(words[1]),
+        _message_count(words[2]),
+        options.get("bytes"),  # type: ignore[arg-type]
+        options.get("wait", 0),  # type: ignore[arg-type]
+    )
+
+
+def _tail(words: list[bytes]) -> Request:
+    if len(words) != 2:
+        raise BadRequest("usage: TAIL <topic> <messages>")
+    return Tail(topic_name(words[0]), _message_count(words[1]))
+
+
+def _stats(words: list[bytes]) -> Request:
+    if len(words) > 1:
+        raise BadRequest("usage: STATS [<topic>]")
+    return Stats(topic_name(words[0]) if words else None)
+
+
+def _topics(words: list[bytes]) -> Request:
+    if len(words) > 1 or (words and not _GLOB.fullmatch(words[0])):
+        raise BadRequest("usage: TOPICS [<glob>], the glob of topic characters and * ? [ ] !")
+    return Topics(words[0].decode() if words else "*")
+
+
+def _partitions(words: list[bytes]) -> Request:
+    if len(words) != 1:
+        raise BadRequest("usage: PARTITIONS <topic>")
+    return Partitions(topic_name(words[0]))
+
+
+def _bare(kind: type[Config | Help | Ping | Close]) -> Callable[[list[bytes]], Request]:
+    def parse(words: list[bytes]) -> Request:
+        if words:
+            raise BadRequest(f"{kind.__name__.upper()} takes nothing behind it")
+        return kind()
+
+    return parse
+
+
+COMMANDS: dict[bytes, Callable[[list[bytes]], Request]] = {
+    b"READ": _read,
+    b"TAIL": _tail,
+    b"STATS": _stats,
+    b"TOPICS": _topics,
+    b"PARTITIONS": _partitions,
+    b"CONFIG": _bare(Config),
+    b"HELP": _bare(Help),
+    b"PING": _bare(Ping),
+    b"CLOSE": _bare(Close),
+}
+
+HELP_TEXT = b"""\
+PUSH <topic> <bytes> [enc=] [count=] [sum=] [id=]   then <bytes> of body -> OK <offset> <messages>
+PUSH <topic>                                        then one line        -> OK <offset> 1
+READ <topic> <where> <messages> [bytes=] [wait=]    -> BATCHES <offset> <messages> <bytes>
+TAIL <topic> <messages>                             the newest, as READ
+STATS [<topic>]                                     counters, as name: value
+TOPICS [<glob>]                                     <topic> <first> <next> <bytes> <partitions>
+PARTITIONS <topic>                                  <first> <next> <bytes> <min-time> <max-time>
+CONFIG                                              the settings in force
+PING                                                -> OK
+CLOSE                                               -> OK, and the connection ends
+HELP                                                this text
+<where> is an offset, first, next, or @<unix ms>. enc= is lines, sized, lines+zstd or sized+zstd.
+"""
+
+
+# -- the parser ---------------------------------------------------------------------------------
+
+
+class Budget:
+    """Bytes that the unfinished bodies of all connections may take up together."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+
+    def take(self, size: int) -> bool:
+        if self.used_bytes + size > self.limit_bytes:
+            return False
+        self.used_bytes += size
+        return True
+
+    def give(self, size: int) -> None:
+        self.used_bytes -= size
+
+
+class Parser:
+    """Bytes in, requests out. One per connection."""
+
+    def __init__(self, max_batch_bytes: int, budget: Budget) -> None:
+        self.closed = False
+        self._max_batch_bytes = max_batch_bytes
+        self._budget = budget
+        self._state = self._in_commands
+        self._rest = b""  # an unfinished command line
+        self._body = bytearray()  # an unfinished body, or an unfinished one-line message
+        self._push = Push("", b"")  # the push that body belongs to
+        self._left = 0  # bytes of body still to come, or still to drop
+
+    def feed(self, data: bytes) -> list[Request]:
+        if self._rest:
+            data, self._rest = self._rest + data, b""
+        out: list[Request] = []
+        position, end = 0, len(data)
+        while position < end and not self.closed:
+            position = self._state(data, position, out)
+        return out
+
+    @property
+    def unfinished(self) -> bool:
+        """Is a command or a body only half here?"""
+        return bool(self._rest) or self._state != self._in_commands
+
+    def release(self) -> None:
+        """Give back what an unfinished body took from the budget. The connection is gone."""
+        if self._state == self._in_body:
+            self._budget.give(self._left + len(self._body))
+        self._close()
+
+    # Each state takes the bytes from `at` on and returns how far it got.
+
+    def _in_commands(self, data: bytes, at: int, out: list[Request]) -> int:
+        match = _PLAIN_PUSH.match(data, at)
+        if match is not None:
+            return self._plain_pushes(match, data, out)
+        end = data.find(b"\n", at, at + MAX_LINE_BYTES + 2)
+        if end < 0:
+            self._rest = data[at:]
+            if len(self._rest) > MAX_LINE_BYTES + 1:
+                self._refuse(TooLarge(f"a command line is at most {MAX_LINE_BYTES} bytes"), out)
+            return len(data)
+        line = data[at : end - 1] if data[end - 1 : end] == b"\r" and end > at else data[at:end]
+        if len(line) > MAX_LINE_BYTES:
+            self._refuse(TooLarge(f"a command line is at most {MAX_LINE_BYTES} bytes"), out)
+        else:
+            self._command(line, out)
+        return end + 1
+
+    def _plain_pushes(self, match: re.Match[bytes], data: bytes, out: list[Request]) -> int:
+        """The hot path: as many pushes with this very command line as stand here in a row."""
+        line, size, start = match[0], int(match[2]), match.end()
+        if not 0 < size <= self._max_batch_bytes:
+            self._refuse_push(self._bad_size(size), size, out)
+            return start
+        begin, end = start, len(data)
+        bodies = []
+        while (stop := start + size) <= end:
+            bodies.append(data[start:stop])
+            start = stop
+            if not data.startswith(line, start):
+                break
+            start += len(line)
+        else:
+            stop = 0  # the last command line seen has its body still to come
+        topic = match[1].decode()
+        if bodies:
+            last = begin + (len(bodies) - 1) * (size + len(line)) + size
+            ends = data[begin + size - 1 : last : size + len(line)]
+            lf_count = data.count(b"\n", begin, last) - len(bodies) + 1
+            if lf_count == len(bodies) == ends.count(b"\n"):
+                out.append(Pushes(topic, bodies, None))
+            else:
+                _plain_one_by_one(topic, bodies, out)
+        if not stop:
+            self._expect_body(Push(topic, b""), size, out)
+        return start
+
+    def _command(self, line: bytes, out: list[Request]) -> None:
+        words = line.split(b" ")
+        verb = words[0].upper()
+        try:
+            if verb == b"PUSH":
+                self._push_command(words[1:], out)
+            elif verb in COMMANDS and not _HTTP.match(line):
+                out.append(COMMANDS[verb](words[1:]))
+            else:
+                raise UnknownCommand(_unknown(line))
+        except LogdError as error:
+            self._refuse(error, out)
+
+    def _push_command(self, words: list[bytes], out: list[Request]) -> None:
+        if len(words) == 1:
+            self._one_line_push(words[0], out)
+            return
+        try:
+            size = number(words[1], "the length of a PUSH") if words else -1
+        except BadRequest as error:
+            raise BadRequest(error.text, closes=True) from None
+        if not 0 < size <= self._max_batch_bytes:
+            self._refuse_push(self._bad_size(size), size, out)
+            return
+        try:
+            push = Push(topic_name(words[0]), b"", **_options(words[2:], PUSH_OPTIONS))  # type: ignore[arg-type]
+        except LogdError as error:
+            self._refuse_push(error, size, out)
+        else:
+            self._expect_body(push, size, out)
+
+    def _one_line_push(self, word: bytes, out: list[Request]) -> None:
+        self._body = bytearray()
+        self._state = self._in_one_line
+        try:
+            self._push = Push(topic_name(word), b"")
+        except BadTopic as error:
+            self._left, self._state = MAX_ONE_LINE_BYTES + 2, self._dropping_line
+            self._refuse(error, out)
+
+    def _bad_size(self, size: int) -> LogdError:
+        if size < 0:
+            return BadRequest("usage: PUSH <topic> <bytes> [options]", closes=True)
+        if size == 0:
+            return BadRequest("a batch holds at least one message")
+        return TooLarge(f"a batch is at most {self._max_batch_bytes} bytes")
+
+    def _refuse_push(self, error: LogdError, size: int, out: list[Request]) -> None:
+        """Refuse a push but stay in step: its body is dropped as it comes in."""
+        self._left = size
+        self._state = self._dropping if size else self._in_commands
+        self._refuse(error, out)
+
+    def _expect_body(self, push: Push, size: int, out: list[Request]) -> None:
+        if not self._budget.take(size):
+            self._refuse_push(Busy("too many unfinished pushes are under way; retry"), size, out)
+            return
+        self._push, self._left, self._body = push, size, bytearray()
+        self._state = self._in_body
+
+    def _in_body(self, data: bytes, at: int, out: list[Request]) -> int:
+        body: bytes | bytearray
+        if len(data) - at < self._left:
+            self._body += memoryview(data)[at:]
+            self._left -= len(data) - at
+            return len(data)
+        end = at + self._left
+        if self._body:
+            self._body += memoryview(data)[at:end]
+            body = self._body
+        else:
+            body = data[at:end]
+        self._budget.give(len(body))
+        self._state, self._body = self._in_commands, bytearray()
+        push = self._push
+        if push == (push.topic, b"", LINES, None, None, NO_ID):
+            _plain_one_by_one(push.topic, [bytes(body)], out)
+        else:
+            out.append(push._replace(body=body))
+        return end
+
+    def _in_one_line(self, data: bytes, at: int, out: list[Request]) -> int:
+        end = data.find(b"\n", at)
+        self._body += memoryview(data)[at : end + 1 if end >= 0 else len(data)]
+        if len(self._body) > MAX_ONE_LINE_BYTES + 2:
+            self._refuse(TooLarge(f"a one-line message is at most {MAX_ONE_LINE_BYTES} bytes"), out)
+            return len(data)
+        if end < 0:
+            return len(data)
+        message = bytes(self._body[:-2] if self._body.endswith(b"\r\n") else self._body[:-1])
+        self._state, self._body = self._in_commands, bytearray()
+        if len(message) > MAX_ONE_LINE_BYTES:
+            self._refuse(TooLarge(f"a one-line message is at most {MAX_ONE_LINE_BYTES} bytes"), out)
+        else:
+            out.append(Pushes(self._push.topic, [message + b"\n"], None))
+        return end + 1
+
+    def _dropping(self, data: bytes, at: int, out: list[Request]) -> int:
+        dropped = min(self._left, len(data) - at)
+        self._left -= dropped
+        if not self._left:
+            self._state = self._in_commands
+        return at + dropped
+
+    def _dropping_line(self, data: bytes, at: int, out: list[Request]) -> int:
+        end = data.find(b"\n", at)
+        self._left -= (end + 1 if end >= 0 else len(data)) - at
+        if self._left < 0:
+            self._refuse(TooLarge(f"a one-line message is at most {MAX_ONE_LINE_BYTES} bytes"), out)
+        elif end >= 0:
+            self._state = self._in_commands
+            return end + 1
+        return len(data)
+
+    def _refuse(self, error: LogdError, out: list[Request]) -> None:
+        out.append(Refused(error))
+        if error.closes:
+            self._close()
+
+    def _close(self) -> None:
+        self.closed = True
+        self._state, self._rest, self._body = self._in_commands, b"", bytearray()
+
+
+def _plain_one_by_one(topic: str, bodies: list[bytes], out: list[Request]) -> None:
+    """Plain pushes of which some hold several messages, or are refused."""
+    for body in bodies:
+        if body.endswith(b"\n"):
+            out.append(Pushes(topic, [body], [body.count(b"\n")]))
+        else:
+            out.append(Refused(BadRequest("a body of lines must end in LF")))
+
+
+def _unknown(line: bytes) -> str:
+    if _HTTP.match(line):
+        return "this port speaks the line protocol, not HTTP; send HTTP to the daemon's HTTP port"
+    return f"no command {_quote(line.split(b' ')[0])}; HELP lists them"
+
+
+# -- what a client sends, and what it gets ------------------------------------------------------
+
+
+def push_line(push: Push) -> bytes:
+    """The command line of a push; its body follows."""
+    line = f"PUSH {push.topic} {len(push.body)}"
+    if push.enc != LINES:
+        line += f" enc={push.enc}"
+    if push.count is not None:
+        line += f" count={push.count}"
+    if push.sum is not None:
+        line += f" sum={push.sum}"
+    if push.id != NO_ID:
+        line += f" id={push.id}"
+    return f"{line}\r\n".encode()
+
+
+def read_line(read: Read) -> bytes:
+    at = f"@{read.where.time_ms}" if isinstance(read.where, At) else read.where
+    line = f"READ {read.topic} {at} {read.messages}"
+    if read.max_bytes is not None:
+        line += f" bytes={read.max_bytes}"
+    if read.wait_ms:
+        line += f" wait={read.wait_ms}"
+    return f"{line}\r\n".encode()
+
+
+class Reply(NamedTuple):
+    """The first line of a reply: its word, its numbers, and how many bytes follow it."""
+
+    word: str
+    numbers: tuple[int, ...]
+    body_bytes: int
+
+
+_REPLY = re.compile(
+    rb"(OK)(?: ([0-9]{1,19}) ([0-9]{1,19}))?|(TEXT) ([0-9]{1,19})"
+    rb"|(BATCHES) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19})"
+)
+
+
+def parse_reply(line: bytes) -> Reply:
+    """A reply's first line, its end included; raises the error that an ERR line carries."""
+    line = line.rstrip(b"\r\n")
+    if line.startswith(b"ERR "):
+        code, _, text = line[4:].partition(b" ")
+        raise from_code(code.decode("ascii", "replace"), text.decode("ascii", "replace"))
+    match = _REPLY.fullmatch(line)
+    if match is None:
+        raise BadRequest(f"the server answered something that is not the protocol: {_quote(line)}")
+    word, *rest = [group for group in match.groups() if group is not None]
+    numbers = tuple(map(int, rest))
+    return Reply(word.decode(), numbers, 0 if word == b"OK" else numbers[-1])
