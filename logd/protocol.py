@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from logd.batch import ENCODINGS, LINES, MAX_NUMBER, NO_ID
 from logd.errors import BadRequest, BadTopic, Busy, LogdError, TooLarge, UnknownCommand, from_code
@@ -53,7 +53,7 @@ class Push(NamedTuple):
     topic: str
     body: bytes | bytearray
     enc: str = LINES
-    count: int | None = None
+    messages: int | None = None
     sum: str | None = None
     id: str = NO_ID
 
@@ -163,11 +163,9 @@ def _message_count(word: bytes) -> int:
     return count
 
 
-def _options(
-    words: list[bytes], known: dict[bytes, Callable[[bytes], object]]
-) -> dict[str, object]:
+def _options(words: list[bytes], known: dict[bytes, Callable[[bytes], object]]) -> dict[str, Any]:
     """The `name=value` words, each read by its own function in `known`."""
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     for word in words:
         match = _OPTION.fullmatch(word)
         if match is None or match[1] not in known:
@@ -227,8 +225,8 @@ def _read(words: list[bytes]) -> Request:
         topic_name(words[0]),
         where(words[1]),
         _message_count(words[2]),
-        options.get("bytes"),  # type: ignore[arg-type]
-        options.get("wait", 0),  # type: ignore[arg-type]
+        options.get("bytes"),
+        options.get("wait", 0),
     )
 
 
@@ -419,7 +417,7 @@ class Parser:
             self._refuse_push(self._bad_size(size), size, out)
             return
         try:
-            push = Push(topic_name(words[0]), b"", **_options(words[2:], PUSH_OPTIONS))  # type: ignore[arg-type]
+            push = _push_with(topic_name(words[0]), _options(words[2:], PUSH_OPTIONS))
         except LogdError as error:
             self._refuse_push(error, size, out)
         else:
@@ -469,7 +467,7 @@ class Parser:
         self._budget.give(len(body))
         self._state, self._body = self._in_commands, bytearray()
         push = self._push
-        if push == (push.topic, b"", LINES, None, None, NO_ID):
+        if push == Push(push.topic, b""):
             _plain_one_by_one(push.topic, [bytes(body)], out)
         else:
             out.append(push._replace(body=body))
@@ -518,6 +516,17 @@ class Parser:
         self._state, self._rest, self._body = self._in_commands, b"", bytearray()
 
 
+def _push_with(topic: str, options: dict[str, Any]) -> Push:
+    return Push(
+        topic,
+        b"",
+        options.get("enc", LINES),
+        options.get("count"),
+        options.get("sum"),
+        options.get("id", NO_ID),
+    )
+
+
 def _plain_one_by_one(topic: str, bodies: list[bytes], out: list[Request]) -> None:
     """Plain pushes of which some hold several messages, or are refused."""
     for body in bodies:
@@ -541,8 +550,8 @@ def push_line(push: Push) -> bytes:
     line = f"PUSH {push.topic} {len(push.body)}"
     if push.enc != LINES:
         line += f" enc={push.enc}"
-    if push.count is not None:
-        line += f" count={push.count}"
+    if push.messages is not None:
+        line += f" count={push.messages}"
     if push.sum is not None:
         line += f" sum={push.sum}"
     if push.id != NO_ID:

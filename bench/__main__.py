@@ -1,0 +1,133 @@
+"""`python -m bench`: build, measure, report.
+
+Whatever it starts it stops, and the data it writes it removes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+
+from bench import machine, peers, report
+from bench.measure import FULL, LOGD, QUICK, Result, Row, Setting, Sizes, run_row
+from bench.processes import ROOT, BenchError
+from bench.programs import build
+from bench.rows import BATCH_BYTES, MESSAGE_BYTES, ROWS
+
+BUILD_DIR = ROOT / "build" / "bench"
+PIPED_WIDTH = 150  # without a terminal, rich would fold the table at 80
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure logd.")
+    parser.add_argument(
+        "--only", metavar="PATTERN", help="rows whose name begins with or matches this"
+    )
+    parser.add_argument("--list", action="store_true", help="show the rows and stop")
+    parser.add_argument("--quick", action="store_true", help="less work, one repetition")
+    parser.add_argument("--repeat", type=int, help="turns of each row (3; quick: 1)")
+    parser.add_argument("--seed", type=int, default=1774, help="of the message bytes")
+    parser.add_argument("--dir", type=Path, help="where to write data (build/bench)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample here too")
+    return parser.parse_args(arguments)
+
+
+def choose(pattern: str | None) -> list[Row]:
+    if pattern is None:
+        return list(ROWS)
+    return [row for row in ROWS if row.name.startswith(pattern) or fnmatchcase(row.name, pattern)]
+
+
+def sizes_for(options: argparse.Namespace) -> Sizes:
+    sizes = QUICK if options.quick else FULL
+    return sizes if options.repeat is None else replace(sizes, repeat=max(1, options.repeat))
+
+
+def facts_of(setting: Setting) -> dict[str, str]:
+    sizes = setting.sizes
+    return machine.describe(setting.directory) | {
+        "redis": peers.redis_version(),
+        "message": f"{MESSAGE_BYTES} B with its line end",
+        "batch": f"{BATCH_BYTES // 1024} KB",
+        "pushed": f"{sizes.push_bytes >> 20} MB",
+        "topic read": f"{sizes.topic_bytes >> 20} MB",
+        "client messages": f"{sizes.client_messages}",
+        "small rows": f"{sizes.seconds:g} s after {sizes.warmup_s:g} s of warming up",
+        "repetitions": f"{sizes.repeat}, in turn",
+        "fsync": "interval (redis everysec), in rows named always: always",
+        "seed": str(setting.seed),
+    }
+
+
+def check_room(setting: Setting) -> None:
+    needed = 3 * max(setting.sizes.push_bytes, setting.sizes.topic_bytes)
+    if shutil.disk_usage(setting.directory).free < needed:
+        raise BenchError(f"{setting.directory} needs {needed >> 20} MB free")
+
+
+def measure_all(rows: Sequence[Row], setting: Setting, console: Console) -> list[Result]:
+    results = []
+    for row in rows:
+        start = time.monotonic()
+        result = run_row(row, setting)
+        results.append(result)
+        values = [
+            f"{name} {report.number(result.values(name).median, row.unit)}"
+            for name in result.samples
+        ]
+        said = result.failure or ", ".join(values)
+        console.print(f"{row.name}: {said} ({time.monotonic() - start:.0f} s)", markup=False)
+    return results
+
+
+def bench(options: argparse.Namespace, console: Console) -> list[Result]:
+    base: Path = options.dir or BUILD_DIR
+    base.mkdir(parents=True, exist_ok=True)
+    programs = build(BUILD_DIR, options.seed)
+    with TemporaryDirectory(prefix="data-", dir=base) as name:
+        setting = Setting(programs, sizes_for(options), Path(name).resolve(), options.seed)
+        check_room(setting)
+        facts = facts_of(setting)
+        for fact, value in facts.items():
+            console.print(f"{fact}: {value}", markup=False, highlight=False)
+        if facts["filesystem"] == "tmpfs":
+            console.print("the data lies in memory: what is written or synced here says nothing")
+        results = measure_all(choose(options.only), setting, console)
+    if options.json:
+        options.json.write_text(json.dumps(report.as_json(facts, results), indent=2) + "\n")
+    return results
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    console = Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
+    rows = choose(options.only)
+    if options.list or not rows:
+        for row in rows or ROWS:
+            console.print(f"{row.name:16} {row.what}", markup=False, highlight=False)
+        return 0 if rows else 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` runs
+    try:
+        results = bench(options, console)
+    except KeyboardInterrupt:
+        return 130
+    except BenchError as error:
+        console.print(str(error), markup=False)
+        return 1
+    report.show(console, results)
+    return 1 if any(result.failure or LOGD not in result.samples for result in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""What the figures depend on, apart from the code: printed with every run."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+
+def describe(data_dir: Path) -> dict[str, str]:
+    return {
+        "cores": str(len(os.sched_getaffinity(0))),
+        "cpu": _first_field("/proc/cpuinfo", "model name"),
+        "memory": _first_field("/proc/meminfo", "MemTotal"),
+        "kernel": platform.release(),
+        "filesystem": filesystem(data_dir),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "uvloop": metadata.version("uvloop"),
+    }
+
+
+def filesystem(path: Path) -> str:
+    """The type of the filesystem that holds `path`: that of its longest mount point."""
+    best, kind = Path("/"), "unknown"
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, mount, this_kind, *_ = line.split(" ")
+        here = Path(mount.encode().decode("unicode_escape"))  # spaces are written as \040
+        if path.resolve().is_relative_to(here) and len(here.parts) >= len(best.parts):
+            best, kind = here, this_kind
+    return kind
+
+
+def resident_mb(pid: int) -> float:
+    return int(_first_field(f"/proc/{pid}/status", "VmRSS").split()[0]) / 1000
+
+
+def _first_field(path: str, name: str) -> str:
+    for line in Path(path).read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return "unknown"

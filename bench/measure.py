@@ -1,0 +1,146 @@
+"""Rows, their targets, and the order of measuring.
+
+A row has contestants, logd first. They are measured in turn, over and over, so that whatever else
+the machine is doing falls on all of them; a ratio is taken within each turn, and the median and the
+extremes of those are what is reported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from bench.processes import BenchError
+from bench.programs import Programs
+
+LOGD = "logd"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much work a run does."""
+
+    repeat: int
+    seconds: float
+    warmup_s: float
+    push_bytes: int
+    topic_bytes: int
+    client_messages: int
+
+
+FULL = Sizes(3, 1.25, 0.25, 2 << 30, 2 << 30, 5_000_000)
+QUICK = Sizes(1, 0.5, 0.1, 256 << 20, 256 << 20, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What every row needs to run."""
+
+    programs: Programs
+    sizes: Sizes
+    directory: Path
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    value: float  # in the row's unit
+    facts: Mapping[str, float] = field(default_factory=dict)  # all the program said
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    reason: str
+
+
+Measure = Callable[[], Sample]
+Contestants = Mapping[str, Measure | Skip]
+Opening = Callable[[Setting], AbstractContextManager[Contestants]]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    bound: float
+    at_most: bool = False
+    beside: str | None = None  # the contestant that a ratio is taken to; None: the value itself
+
+    def met(self, value: float) -> bool:
+        return value <= self.bound if self.at_most else value >= self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    name: str
+    what: str
+    unit: str
+    open: Opening
+    target: Target | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(slots=True)
+class Result:
+    row: Row
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    failure: str | None = None
+
+    def values(self, contestant: str) -> Spread:
+        return spread([sample.value for sample in self.samples[contestant]])
+
+    def ratio(self, contestant: str) -> Spread:
+        """logd over the contestant, turn by turn."""
+        pairs = zip(self.samples[LOGD], self.samples[contestant], strict=True)
+        return spread([ours.value / theirs.value for ours, theirs in pairs])
+
+    def fact(self, contestant: str, name: str) -> float | None:
+        facts = [s.facts[name] for s in self.samples[contestant] if name in s.facts]
+        return median(facts) if facts else None
+
+    def peers(self) -> list[str]:
+        return [name for name in self.samples if name != LOGD]
+
+    def met(self) -> bool | None:
+        """None where there is no target, or nothing to hold against it."""
+        target = self.row.target
+        if target is None or self.failure or (target.beside or LOGD) not in self.samples:
+            return None
+        value = self.ratio(target.beside) if target.beside else self.values(LOGD)
+        return target.met(value.median)
+
+
+def spread(values: list[float]) -> Spread:
+    return Spread(median(values), min(values), max(values))
+
+
+def run_row(row: Row, setting: Setting) -> Result:
+    result = Result(row)
+    try:
+        with row.open(setting) as contestants:
+            _take_turns(contestants, setting.sizes.repeat, result)
+    except BenchError as error:
+        result.failure = str(error)
+    return result
+
+
+def _take_turns(contestants: Contestants, repeat: int, result: Result) -> None:
+    measures: dict[str, Measure] = {}
+    for name, entry in contestants.items():
+        if isinstance(entry, Skip):
+            result.skipped[name] = entry.reason
+        else:
+            measures[name] = entry
+    for _ in range(repeat):
+        for name, measure in measures.items():
+            os.sync()  # what the one before left to be written is not charged to this one
+            result.samples.setdefault(name, []).append(measure())

@@ -1,0 +1,92 @@
+"""Processes that the benchmark starts, and stops by their own id whatever happens in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+READY_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 20.0
+RUN_TIMEOUT_S = 120.0
+POLL_S = 0.001
+
+
+class BenchError(Exception):
+    """A row could not be measured; the text says why."""
+
+
+def environment() -> dict[str, str]:
+    """This process's own, without settings that would change the daemon under test."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("LOGD_")}
+
+
+def run_json(command: Sequence[str | Path]) -> Mapping[str, float]:
+    """Run a program that ends by itself and prints one line of JSON."""
+    name = " ".join(Path(str(part)).name for part in command[:2])
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=environment(),
+            timeout=RUN_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BenchError(f"{name} did not end within {RUN_TIMEOUT_S:.0f} s") from error
+    if done.returncode:
+        raise BenchError(f"{name}: {_tail(done.stderr) or done.stdout.strip()}")
+    values: dict[str, float] = json.loads(done.stdout)
+    return values
+
+
+@contextmanager
+def running(command: Sequence[str | Path], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A server with its output in `log`: a pipe that nobody empties would block it."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=ROOT,
+            env=environment(),
+        )
+    try:
+        yield process
+    finally:
+        _stop(process)
+
+
+def wait_for(process: subprocess.Popen[bytes], log: Path, pattern: str) -> re.Match[str]:
+    """The match of `pattern` in what the server has said, as soon as it is there."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while time.monotonic() < deadline:
+        said = log.read_text(errors="replace")
+        if match := re.search(pattern, said):
+            return match
+        if process.poll() is not None:
+            raise BenchError(f"ended with {process.returncode} before it was ready: {_tail(said)}")
+        time.sleep(POLL_S)
+    raise BenchError(f"not ready within {READY_TIMEOUT_S:.0f} s: {_tail(log.read_text())}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _tail(text: str) -> str:
+    return " / ".join(text.strip().splitlines()[-3:])

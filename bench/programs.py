@@ -1,0 +1,113 @@
+"""The compiled programs: built once, then called with names instead of flags."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.processes import ROOT, BenchError, run_json
+
+SOURCES = ("load", "limits", "sink")
+FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One run of the generator. With `batch_bytes`, a push holds as many messages as fit."""
+
+    connections: int = 1
+    depth: int = 1
+    message_bytes: int = 100
+    batch_bytes: int = 0
+    topics: int = 1
+    topic: str = "bench"
+    seconds: float = 60.0
+    warmup_s: float = 0.0
+    count: int = 0
+
+    @property
+    def body_bytes(self) -> int:
+        return self.batch_bytes or self.message_bytes
+
+    @property
+    def push_bytes(self) -> int:
+        """The length of one push on the wire, with a single topic."""
+        return len(f"PUSH {self.topic} {self.body_bytes}\r\n") + self.body_bytes
+
+    @property
+    def push_messages(self) -> int:
+        return -(-self.body_bytes // self.message_bytes)
+
+    def flags(self) -> list[str]:
+        values = {
+            "connections": self.connections,
+            "depth": self.depth,
+            "size": self.message_bytes,
+            "batch": self.body_bytes,
+            "topics": self.topics,
+            "topic": self.topic,
+            "ms": round(self.seconds * 1000),
+            "warmup-ms": round(self.warmup_s * 1000),
+        }
+        if self.count:
+            values["count"] = self.count
+        return [word for name, value in values.items() for word in (f"--{name}", str(value))]
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    directory: Path
+    seed: int
+
+    def load(self, protocol: str, port: int, load: Load) -> Mapping[str, float]:
+        command: list[str | Path] = [
+            self.directory / "load",
+            "--protocol",
+            protocol,
+            "--port",
+            str(port),
+        ]
+        return run_json([*command, "--seed", str(self.seed), *load.flags()])
+
+    def writev(
+        self, file: Path, writes: int, body_bytes: int, *, synced: bool
+    ) -> Mapping[str, float]:
+        """`synced`: the clock stops when all of it is on disk."""
+        numbers = (writes * body_bytes, body_bytes, writes if synced else 0)
+        return run_json([self.directory / "limits", "writev", file, *map(str, numbers)])
+
+    def sendfile(self, files: list[Path]) -> Mapping[str, float]:
+        return run_json([self.directory / "limits", "sendfile", *files])
+
+    def drain(self, port: int, topic: str, read_bytes: int) -> Mapping[str, float]:
+        return run_json([self.directory / "limits", "drain", str(port), topic, str(read_bytes)])
+
+    def sink(self, file: Path, load: Load) -> list[str | Path]:
+        """The command that starts the bare server for pushes of this load."""
+        numbers = (load.push_bytes, load.body_bytes)
+        return [self.directory / "sink", file, *map(str, numbers), f"OK 0 {load.push_messages}"]
+
+
+def build(directory: Path, seed: int) -> Programs:
+    """Compile what is older than its source."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise BenchError("a C compiler is needed: neither cc nor gcc is on PATH")
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in SOURCES:
+        sources = [ROOT / "bench" / f"{name}.c", ROOT / "bench" / "loopback.h"]
+        program = directory / name
+        newest = max(source.stat().st_mtime for source in sources)
+        if not program.exists() or program.stat().st_mtime < newest:
+            _compile(compiler, sources[0], program)
+    return Programs(directory, seed)
+
+
+def _compile(compiler: str, source: Path, program: Path) -> None:
+    command: list[str | Path] = [compiler, *FLAGS, "-o", program, source]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BenchError(f"{source.name} does not compile:\n{done.stderr}")

@@ -1,0 +1,72 @@
+"""The `logd` command: settle the settings, then hand over to the server."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from logd import config
+from logd.errors import LogdError
+
+
+def serve(**flags: Any) -> None:
+    """Keep append-only topics on this machine's disk and serve them over a line protocol.
+
+    Every option can also be set as LOGD_<NAME> in the environment, or by its name in the TOML file
+    that --config names. Try it with: log-cli write app hello; log-cli read app
+    """
+    import uvloop
+
+    from logd.server import Server
+
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    file = flags.pop("config") or os.environ.get("LOGD_CONFIG")
+    values = {name.replace("_", "-"): value for name, value in flags.items()}
+
+    async def run() -> None:
+        await Server(settings).run()
+
+    try:
+        settings = config.load(values, os.environ, Path(file) if file else None)
+        uvloop.run(run())
+    except LogdError as error:
+        sys.exit(f"logd: {error.text}")
+    except OSError as error:
+        sys.exit(f"logd: {error}")
+
+
+def _signature() -> inspect.Signature:
+    """One option per setting, so that no setting is written down twice."""
+    option: Any = typer.Option(None, "--config", help="a TOML file with settings", metavar="FILE")
+    parameters = [_parameter("config", option)]
+    for field in config.fields():
+        flag = config.flag(field.name)
+        help_ = f"{field.metadata['help']} [default: {field.default}]"
+        option = typer.Option(None, f"--{flag}", help=help_, metavar="VALUE", show_default=False)
+        parameters.append(_parameter(flag.replace("-", "_"), option))
+    return inspect.Signature(parameters)
+
+
+def _parameter(name: str, option: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=option, annotation=str | None)
+
+
+def main() -> None:
+    serve.__signature__ = _signature()  # type: ignore[attr-defined]
+    serve.__annotations__ = dict.fromkeys(_signature().parameters, str | None)
+    typer.run(serve)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""How far a topic's log is known to be on disk: two slots, written in turn.
+
+A slot is one line of text with its own sum, so that a person can read it with `cat`. Written only
+after the sync it speaks of has returned, so it may lag behind the truth but never runs ahead of it.
+Whichever slot is sound and has the higher sequence number counts: a write torn by a crash costs
+one step, not the checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from xxhash import xxh3_64_hexdigest
+
+from logd import disk
+from logd.disk import File
+
+SLOT_BYTES = 4096
+_SLOT = re.compile(
+    rb"(checkpoint ([0-9]+) first=([0-9]+) partition=([0-9]+) position=([0-9]+)"
+    rb" epoch=([0-9]+) began=([0-9]+) clean=([01]) )([0-9a-f]{16})\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything below `position` of `partition`, and all partitions before it, is durable."""
+
+    first: int = 0
+    partition: int = 0
+    position: int = 0
+    epoch: int = 1
+    began: int = 0  # the offset at which this epoch began
+    clean: bool = True
+    sequence: int = 0
+
+    def encode(self) -> bytes:
+        line = (
+            f"checkpoint {self.sequence} first={self.first} partition={self.partition}"
+            f" position={self.position} epoch={self.epoch} began={self.began}"
+            f" clean={int(self.clean)} "
+        ).encode()
+        return line + f"{xxh3_64_hexdigest(line)}\n".encode()
+
+
+def _decode(slot: bytes) -> State | None:
+    match = _SLOT.match(slot)
+    if match is None or xxh3_64_hexdigest(match[1]).encode() != match[9]:
+        return None
+    sequence, first, partition, position, epoch, began, clean = map(int, match.groups()[1:8])
+    return State(first, partition, position, epoch, began, bool(clean), sequence)
+
+
+class Checkpoint:
+    def __init__(self, path: Path) -> None:
+        self.written_at_s = 0.0
+        self._file = File(path, os.O_RDWR)
+        data = self._file.read_waiting(0, 2 * SLOT_BYTES)
+        slots = [_decode(data[:SLOT_BYTES]), _decode(data[SLOT_BYTES:])]
+        self.state = max((slot for slot in slots if slot), key=lambda s: s.sequence, default=None)
+
+    @classmethod
+    def create(cls, path: Path, state: State) -> Checkpoint:
+        disk.create(path, state.encode().ljust(2 * SLOT_BYTES, b"\0"))
+        return cls(path)
+
+    def write(self, state: State, *, synced: bool = False) -> None:
+        """Put `state` into the older slot. Only a change of the clean flag has to be synced."""
+        sequence = (self.state.sequence if self.state else 0) + 1
+        state = replace(state, sequence=sequence)
+        slot = state.encode().ljust(SLOT_BYTES, b"\0")
+        disk.write_at(self._file, [slot], (sequence % 2) * SLOT_BYTES)
+        if synced:
+            disk.sync(self._file)
+        self.state = state

@@ -1,0 +1,160 @@
+"""Every setting of the daemon, once: its default, its unit, its check, its help.
+
+A value comes from a flag, else from `LOGD_<NAME>`, else from the TOML file, else from here. Nothing
+else in logd knows a default. Imports nothing of logd but its errors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from logd.errors import BadRequest
+
+FSYNC_MODES = ("never", "interval", "batches", "always")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+):([0-9]{1,5})")
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+_BYTES = re.compile(r"([0-9]{1,15})\s*(k|m|g|ki|mi|gi)?b?", re.IGNORECASE)
+_SECONDS = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)?", re.IGNORECASE)
+_SECONDS_IN = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def address(value: Any) -> tuple[str, int]:
+    match = _ADDRESS.fullmatch(str(value))
+    if match is None or int(match[2]) > 65535:
+        raise ValueError("must be <host>:<port>, for example 127.0.0.1:1774 or [::1]:1774")
+    return match[1].strip("[]"), int(match[2])
+
+
+def _address_text(value: Any) -> str:
+    address(value)
+    return str(value)
+
+
+def _bytes(value: Any) -> int:
+    match = _BYTES.fullmatch(str(value))
+    if match is None:
+        raise ValueError("must be a size such as 1048576, 64KB or 256MiB")
+    return int(match[1]) * _UNITS[(match[2] or "").lower()]
+
+
+def _positive_bytes(value: Any) -> int:
+    size = _bytes(value)
+    if size == 0:
+        raise ValueError("must be at least 1 byte")
+    return size
+
+
+def _seconds(value: Any) -> float:
+    match = _SECONDS.fullmatch(str(value))
+    if match is None:
+        raise ValueError("must be a time such as 1, 0.5s, 200ms, 10m, 2h or 7d")
+    return float(match[1]) * _SECONDS_IN[(match[2] or "s").lower()]
+
+
+def _positive_seconds(value: Any) -> float:
+    seconds = _seconds(value)
+    if seconds <= 0:
+        raise ValueError("must be more than 0")
+    return seconds
+
+
+def _count(value: Any) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", str(value)) or int(value) == 0:
+        raise ValueError("must be a whole number from 1 on")
+    return int(value)
+
+
+def _fsync(value: Any) -> str:
+    if value not in FSYNC_MODES:
+        raise ValueError(f"must be one of {', '.join(FSYNC_MODES)}")
+    return str(value)
+
+
+def _setting(default: Any, check: Callable[[Any], Any], help_: str) -> Any:
+    return dataclasses.field(default=default, metadata={"check": check, "help": help_})
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    data_dir: Path = _setting(Path("data"), Path, "where the topics are kept")
+    host: str = _setting(
+        "127.0.0.1:1774", _address_text, "address of the line protocol; port 0 takes a free one"
+    )
+    fsync: str = _setting(
+        "interval", _fsync, "when data is synced to disk: never, interval, batches or always"
+    )
+    fsync_interval_s: float = _setting(1.0, _positive_seconds, "with fsync=interval: how often")
+    fsync_batches: int = _setting(1000, _count, "with fsync=batches: after how many stored batches")
+    partition_bytes: int = _setting(
+        256 << 20, _positive_bytes, "a topic goes on in a new file once one has this size"
+    )
+    partition_age_s: float = _setting(0.0, _seconds, "or once it is this old; 0 for never")
+    max_batch_bytes: int = _setting(8 << 20, _positive_bytes, "largest body of a PUSH")
+    max_reply_bytes: int = _setting(
+        64 << 20, _positive_bytes, "largest reply to a READ, if more than one batch"
+    )
+    max_unfinished_bytes: int = _setting(
+        64 << 20, _positive_bytes, "memory for bodies still on their way, all connections"
+    )
+    max_topics: int = _setting(10_000, _count, "how many topics there may be")
+    max_connections: int = _setting(10_000, _count, "how many connections there may be")
+    idle_timeout_s: float = _setting(
+        300.0, _positive_seconds, "a connection that does nothing this long is closed"
+    )
+    request_timeout_s: float = _setting(
+        60.0, _positive_seconds, "so is one that takes this long to send one request"
+    )
+    stop_timeout_s: float = _setting(10.0, _positive_seconds, "how long a stop may take")
+
+    def __post_init__(self) -> None:
+        if self.max_batch_bytes > self.max_unfinished_bytes:
+            raise BadRequest("max-unfinished-bytes must not be smaller than max-batch-bytes")
+
+    def lines(self) -> bytes:
+        """`name: value` lines, as CONFIG answers them."""
+        return "".join(f"{flag(f.name)}: {getattr(self, f.name)}\n" for f in fields()).encode()
+
+
+def fields() -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(Config)
+
+
+def flag(name: str) -> str:
+    """The name people use: `fsync-interval` for `fsync_interval_s`."""
+    return name.removesuffix("_s").replace("_", "-")
+
+
+def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None = None) -> Config:
+    """Settle every setting; a wrong value or an unknown key is refused by its name."""
+    toml = _read_toml(file) if file else {}
+    values: dict[str, Any] = {}
+    for field in fields():
+        name = flag(field.name)
+        variable = "LOGD_" + name.upper().replace("-", "_")
+        for source, value in (
+            (f"--{name}", flags.get(name)),
+            (variable, environ.get(variable)),
+            (f"{name} in {file}", toml.pop(name, None)),
+        ):
+            if value is not None:
+                try:
+                    values[field.name] = field.metadata["check"](value)
+                except (ValueError, TypeError) as error:
+                    raise BadRequest(f"{source}: {value!r}: {error}") from None
+                break
+    if toml:
+        raise BadRequest(f"{file} has unknown keys: {', '.join(toml)}")
+    return Config(**values)
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"cannot read {file}: {error}") from None

@@ -1,0 +1,96 @@
+"""The batches that one turn of the loop writes to one topic, as buffers for one system call.
+
+Small plain pushes are joined into one batch of up to 64 KB: each keeps its own offset and its own
+reply, but they share a header and a sum. Larger ones, and those that came with a sum or an id, stay
+the batch their producer made. Pure: offsets and bytes in, buffers out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from logd.batch import LINES, NO_ID, Buffer, body_sum, encode_header
+from logd.partition import Placed
+
+JOIN_BYTES = 64 * 1024  # the largest batch made by joining
+SMALL_BYTES = 16 * 1024  # what is larger is not worth the copy
+
+
+class Batch(NamedTuple):
+    """A checked batch to be stored as its producer made it."""
+
+    body: bytes | bytearray
+    enc: str
+    messages: int
+    sum: str
+    id: str = NO_ID
+
+
+class Group:
+    __slots__ = (
+        "_joined",
+        "_joined_bytes",
+        "_joined_first",
+        "buffers",
+        "next",
+        "placed",
+        "size",
+        "time_ms",
+    )
+
+    def __init__(self, next_: int, time_ms: int) -> None:
+        self.next = next_
+        self.time_ms = time_ms
+        self.buffers: list[Buffer] = []
+        self.placed: list[Placed] = []
+        self.size = 0  # of what is in it, headers of the open batch excepted
+        self._joined: list[bytes] = []
+        self._joined_bytes = 0
+        self._joined_first = next_
+
+    def add_plain(self, bodies: list[bytes], counts: list[int] | None) -> int:
+        """A run of plain pushes, all bodies of one size; returns the first one's offset."""
+        offset, size = self.next, len(bodies[0])
+        if size > SMALL_BYTES:
+            for i, body in enumerate(bodies):
+                self.add(Batch(body, LINES, counts[i] if counts else 1, body_sum(body)))
+            return offset
+        total = size * len(bodies)
+        if self._joined_bytes + total > JOIN_BYTES:
+            self._close_joined()
+            if total > JOIN_BYTES:
+                half = len(bodies) // 2
+                self.add_plain(bodies[:half], counts and counts[:half])
+                self.add_plain(bodies[half:], counts and counts[half:])
+                return offset
+        self._joined += bodies
+        self._joined_bytes += total
+        self.size += total
+        self.next = offset + (sum(counts) if counts else len(bodies))
+        return offset
+
+    def add(self, batch: Batch) -> int:
+        """One batch as it is; returns its offset."""
+        self._close_joined()
+        self.size += len(batch.body)
+        return self._place(*batch)
+
+    def close(self) -> None:
+        """Nothing more comes: `buffers` and `placed` are complete after this."""
+        self._close_joined()
+
+    def _close_joined(self) -> None:
+        if self._joined:
+            body = b"".join(self._joined) if len(self._joined) > 1 else self._joined[0]
+            messages = self.next - self._joined_first
+            self.next = self._joined_first
+            self._joined, self._joined_bytes = [], 0
+            self._place(body, LINES, messages, body_sum(body), NO_ID)
+
+    def _place(self, body: Buffer, enc: str, messages: int, sum_: str, id_: str) -> int:
+        offset = self.next
+        header = encode_header(offset, messages, len(body), self.time_ms, enc, sum_, id_)
+        self.buffers += (header, body)
+        self.placed.append(Placed(offset, len(header) + len(body)))
+        self.next = self._joined_first = offset + messages
+        return offset

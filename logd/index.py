@@ -1,0 +1,96 @@
+"""From an offset, a time or a position to where a batch starts in a partition file.
+
+A sparse list of 32-byte little-endian entries: offset, position, time, and the XXH3 of those three.
+It has one for the first batch and one for every batch that starts 4,096 bytes or more behind the
+last one listed; a sealed partition's ends with (next, size, newest time). Disposable: whoever finds
+it missing, short or wrong rebuilds it from the partition. Opens no file.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from typing import NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+INTERVAL_BYTES = 4096
+ENTRY_BYTES = 32
+_FIELDS = struct.Struct("<QQQ")
+_ENTRY = struct.Struct("<QQQQ")
+_FIELD = struct.Struct("<Q")
+_OFFSET, _POSITION, _TIME = 0, 8, 16
+
+
+class Entry(NamedTuple):
+    offset: int
+    position: int
+    time_ms: int
+
+    def encode(self) -> bytes:
+        fields = _FIELDS.pack(*self)
+        return fields + _FIELD.pack(xxh3_64_intdigest(fields))
+
+
+class BadIndex(Exception):
+    """An entry that is not what was once written. The index is to be rebuilt."""
+
+
+class Index:
+    """Entries over a bytearray that grows (active) or over a mapped file (sealed)."""
+
+    __slots__ = ("_count", "_data", "_last_position")
+
+    def __init__(self, data: bytearray | mmap.mmap | None = None) -> None:
+        self._data = bytearray() if data is None else data
+        self._count = len(self._data) // ENTRY_BYTES
+        self._last_position = (
+            self.entry(self._count - 1).position if self._count else -INTERVAL_BYTES
+        )
+
+    def __len__(self) -> int:
+        return self._count
+
+    def encoded(self, start: int = 0) -> bytes:
+        return bytes(self._data[start * ENTRY_BYTES :])
+
+    def note(self, offset: int, position: int, time_ms: int) -> None:
+        """A batch starts here: list it, if the last one listed is far enough away."""
+        if position - self._last_position >= INTERVAL_BYTES:
+            self.append(Entry(offset, position, time_ms))
+
+    def append(self, entry: Entry) -> None:
+        assert isinstance(self._data, bytearray)
+        self._data += entry.encode()
+        self._count += 1
+        self._last_position = entry.position
+
+    def entry(self, i: int) -> Entry:
+        offset, position, time_ms, check = _ENTRY.unpack_from(self._data, i * ENTRY_BYTES)
+        entry = Entry(offset, position, time_ms)
+        if xxh3_64_intdigest(_FIELDS.pack(*entry)) != check:
+            raise BadIndex(f"index entry {i} does not match its sum")
+        return entry
+
+    def at_offset(self, offset: int) -> Entry:
+        """The last entry that is not behind `offset`."""
+        return self._before(bisect_right(range(self._count), offset, key=self._key(_OFFSET)))
+
+    def at_position(self, position: int) -> Entry:
+        return self._before(bisect_right(range(self._count), position, key=self._key(_POSITION)))
+
+    def before_time(self, time_ms: int) -> Entry:
+        """The last entry older than `time_ms`, or the first of all."""
+        found = bisect_left(range(self._count), time_ms, key=self._key(_TIME))
+        return self._before(max(found, 1))
+
+    def _before(self, i: int) -> Entry:
+        if i == 0:
+            raise BadIndex("the index does not reach back to the start")
+        return self.entry(i - 1)
+
+    def _key(self, field: int) -> Callable[[int], int]:
+        data, unpack = self._data, _FIELD.unpack_from
+        return lambda i: unpack(data, i * ENTRY_BYTES + field)[0]

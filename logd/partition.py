@@ -1,0 +1,235 @@
+"""One file of a topic and its index: append, look up, cut into slices, seal.
+
+Always: the file is sound batches back to back up to `size`; `size`, `next` and the newest time
+speak of what was written whole. Only the newest partition of a topic is written to; the others are
+sealed, their index is mapped, and nothing of them is read before somebody asks. Knows nothing of
+topics, threads or sockets.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from logd import disk
+from logd.batch import MAX_HEADER_BYTES, Buffer, Found, scan
+from logd.disk import File
+from logd.errors import DamagedBatch
+from logd.index import ENTRY_BYTES, INTERVAL_BYTES, BadIndex, Entry, Index
+
+T = TypeVar("T")
+_RECENT_BATCHES = 4096  # batch starts of the active partition kept at hand for followers
+
+
+class Slice(NamedTuple):
+    """Bytes of a file, whole batches."""
+
+    file: File
+    position: int
+    size: int
+
+
+class Placed(NamedTuple):
+    """A batch about to be written: its place in the topic and how many bytes it has."""
+
+    offset: int
+    size: int
+
+
+class Partition:
+    def __init__(self, directory: Path, first: int) -> None:
+        self.first = first
+        self.path = directory / f"{first:020d}.log"
+        self.index_path = self.path.with_suffix(".index")
+        self.ids_path = self.path.with_suffix(".ids")
+        self.next = first
+        self.size = 0
+        self.max_time_ms = 0
+        self.sealed = False
+        self._file: File | None = None
+        self._index: Index | None = None
+        self._saved_entries = 0
+        self._recent: dict[int, int] = {}
+
+    @classmethod
+    def create(cls, directory: Path, first: int) -> Partition:
+        """A new, empty, active partition. The caller syncs the directory."""
+        partition = cls(directory, first)
+        partition._file = disk.create(partition.path)
+        partition._index = Index()
+        return partition
+
+    @classmethod
+    def open_sealed(cls, directory: Path, first: int, next_: int) -> Partition:
+        partition = cls(directory, first)
+        partition.next, partition.sealed = next_, True
+        partition.size = os.lstat(partition.path).st_size
+        return partition
+
+    @classmethod
+    def open_active(cls, directory: Path, first: int) -> Partition:
+        """Open for more writing. The caller says what is in it, by `load`."""
+        partition = cls(directory, first)
+        partition._file = File(partition.path, os.O_RDWR)
+        return partition
+
+    def load(self, index: Index, size: int, next_: int, max_time_ms: int) -> None:
+        """Say what the file of an active partition holds. All of `index` is in the index file."""
+        self._index, self._saved_entries = index, len(index)
+        self.size, self.next, self.max_time_ms = size, next_, max_time_ms
+
+    # -- what it holds --------------------------------------------------------------------------
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = File(self.path)
+        return self._file
+
+    @property
+    def index(self) -> Index:
+        if self._index is None:
+            self._index = self._mapped_index() or self._rebuilt_index()
+        return self._index
+
+    @property
+    def min_time_ms(self) -> int:
+        return self._indexed(lambda index: index.entry(0).time_ms) if self.size else 0
+
+    @property
+    def newest_time_ms(self) -> int:
+        if self.sealed and not self.max_time_ms and self.size:
+            self.max_time_ms = self._indexed(lambda index: index.entry(len(index) - 1).time_ms)
+        return self.max_time_ms
+
+    def idle(self) -> None:
+        """Let go of the descriptor and the map; both come back when somebody asks."""
+        if self.sealed:
+            self._file = self._index = None
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def append(
+        self, buffers: Sequence[Buffer], placed: Sequence[Placed], next_: int, time_ms: int
+    ) -> None:
+        """Write whole batches in one call. If it fails none of them counts: see `cut_back`."""
+        disk.write_at(self.file, buffers, self.size)
+        index, recent = self.index, self._recent
+        position = self.size
+        if len(recent) > _RECENT_BATCHES:
+            recent.clear()
+        for offset, size in placed:
+            index.note(offset, position, time_ms)
+            recent[offset] = position
+            position += size
+        self.size, self.next, self.max_time_ms = position, next_, time_ms
+
+    def cut_back(self) -> None:
+        """Remove what a failed write left behind the last whole batch."""
+        disk.cut(self.file, self.size)
+
+    def sync(self) -> None:
+        disk.sync(self.file)
+
+    def save_index(self, *, closing: bool = False) -> None:
+        """Append to the index file what it does not have yet. Not synced: it can be rebuilt."""
+        missing = self.index.encoded(self._saved_entries)
+        saved = len(missing) // ENTRY_BYTES
+        if closing:
+            missing += Entry(self.next, self.size, self.max_time_ms).encode()
+        if missing:
+            file = File(self.index_path, os.O_RDWR | os.O_CREAT)
+            disk.write_at(file, [missing], self._saved_entries * ENTRY_BYTES)
+        self._saved_entries += saved
+
+    def sealed_now(self) -> None:
+        """No more writes come; the files say so already."""
+        self.sealed = True
+        self._recent.clear()
+        self.idle()
+
+    # -- looking up -----------------------------------------------------------------------------
+
+    def position_of(self, offset: int) -> int:
+        """Where the batch that holds `offset` starts."""
+        position = self._recent.get(offset)
+        return self.holding(offset).position if position is None else position
+
+    def holding(self, offset: int) -> Found:
+        """The batch that holds `offset`."""
+        return self._from(
+            lambda index: index.at_offset(offset), lambda found: found.header.next > offset
+        )
+
+    def since(self, time_ms: int) -> Found | None:
+        """The first batch that is not older than `time_ms`, if this partition has one."""
+        if not self.size or self.newest_time_ms < time_ms:
+            return None
+        return self._from(
+            lambda index: index.before_time(time_ms), lambda found: found.header.time_ms >= time_ms
+        )
+
+    def boundary(self, start: int, limit: int) -> tuple[int, int]:
+        """The last batch end up to `limit`, and the offset that follows it.
+
+        `start` is where a batch starts; that batch is always included, however large.
+        """
+        entry = self._indexed(lambda index: index.at_position(limit))
+        position, offset = max((start, -1), (entry.position, entry.offset))
+        for found in self._headers(position):
+            if found.end > limit and position > start:
+                break
+            position, offset = found.end, found.header.next
+            if position >= limit:
+                break
+        return position, offset
+
+    def _from(self, entry_of: Callable[[Index], Entry], wanted: Callable[[Found], bool]) -> Found:
+        for found in self._headers(self._indexed(entry_of).position):
+            if wanted(found):
+                return found
+        raise DamagedBatch("no batch where the index says one is", self.size)
+
+    def _headers(self, position: int) -> Iterator[Found]:
+        window = INTERVAL_BYTES + MAX_HEADER_BYTES
+        return scan(self.file.read, position, self.size, bodies=False, window_bytes=window)
+
+    # -- the index ------------------------------------------------------------------------------
+
+    def _indexed(self, ask: Callable[[Index], T]) -> T:
+        """Ask the index; where it turns out wrong, rebuild it and ask again."""
+        try:
+            return ask(self.index)
+        except (BadIndex, IndexError):
+            self._index = self._rebuilt_index()
+            return ask(self._index)
+
+    def _mapped_index(self) -> Index | None:
+        """The index file of a sealed partition, if it looks like one that belongs to it."""
+        try:
+            file = File(self.index_path)
+            size = file.size()
+            if not size or size % ENTRY_BYTES:
+                return None
+            index = Index(mmap.mmap(file.fd, size, prot=mmap.PROT_READ))
+            last, first = index.entry(len(index) - 1), index.entry(0)
+        except (FileNotFoundError, BadIndex):
+            return None
+        fits = last[:2] == (self.next, self.size) and first[:2] == (self.first, 0)
+        return index if fits else None
+
+    def _rebuilt_index(self) -> Index:
+        """Read the partition's headers and write its index anew."""
+        index = Index()
+        time_ms = 0
+        for found in scan(self.file.read_waiting, 0, self.size, bodies=False, expect=self.first):
+            time_ms = found.header.time_ms
+            index.note(found.header.offset, found.position, time_ms)
+        if self.sealed:
+            index.append(Entry(self.next, self.size, time_ms))
+        disk.replace(self.index_path, index.encoded())
+        self._saved_entries = len(index)
+        return index

@@ -1,0 +1,135 @@
+"""The daemon's life: start, serve, stop. No command logic and no storage here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from logd import tcp
+from logd.config import Config, address
+from logd.service import Service
+from logd.store import Store
+from logd.topic import Timer
+
+log = logging.getLogger("logd")
+_THREADS = 8  # syncs and cold reads that may be under way side by side
+
+
+class LoopScheduler:
+    """The event loop as storage sees it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._threads = ThreadPoolExecutor(_THREADS, "logd-disk")
+        self.monotonic_s = time.monotonic
+        self.soon: Callable[[Callable[[], None]], Any] = loop.call_soon
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> Timer:
+        return self._loop.call_later(delay_s, call)
+
+    def offload(
+        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        def finished(future: Future[Any]) -> None:
+            self._loop.call_soon_threadsafe(deliver, future)
+
+        def deliver(future: Future[Any]) -> None:
+            error = future.exception()
+            done(None if error else future.result(), error)
+
+        self._threads.submit(work).add_done_callback(finished)
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def fatal(self, reason: str) -> None:
+        """Nothing may be acknowledged after this, so not even a reply on its way is sent."""
+        log.critical("stopping at once: %s", reason)
+        logging.shutdown()
+        os._exit(1)
+
+
+class Server:
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        scheduler = LoopScheduler(self._loop)
+        self.store = Store(config, scheduler)
+        self.service = Service(self.store, config, scheduler)
+        self.connections = tcp.Connections(self.service)
+        self._stop = asyncio.Event()
+
+    async def run(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._signalled, number)
+        self.store.open()
+        for report in self.store.reports:
+            _log_report(report)
+        listener = await tcp.listen(self._loop, self.connections, *address(self._config.host))
+        log.info(
+            "ready tcp=%s http=off data=%s", _bound(listener.sockets[0]), self._config.data_dir
+        )
+        sweeper = self._loop.create_task(self._sweep())
+        await self._stop.wait()
+        listener.close()
+        await self._finish()
+        sweeper.cancel()
+        log.info("stopped")
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            self.connections.sweep()
+
+    async def _finish(self) -> None:
+        """Answer what is under way, sync, close; past the time limit leave as a kill would."""
+        self.connections.stop()
+        closed = asyncio.Event()
+        self.store.close(closed.set)
+        try:
+            async with asyncio.timeout(self._config.stop_timeout_s):
+                await closed.wait()
+                await self._let_replies_go()
+        except TimeoutError:
+            log.error("could not stop within %s s; leaving as it is", self._config.stop_timeout_s)
+            logging.shutdown()
+            os._exit(1)
+
+    async def _let_replies_go(self) -> None:
+        """Give replies that are being sent a second, then end every connection."""
+        for _ in range(20):
+            for connection in list(self.connections.open):
+                if connection.finished():
+                    connection.end()
+            if not self.connections.open:
+                return
+            await asyncio.sleep(0.05)
+        for connection in list(self.connections.open):
+            connection.end()
+
+    def _signalled(self, number: int) -> None:
+        log.info("%s: stopping", signal.Signals(number).name)
+        self._stop.set()
+
+
+def _bound(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _log_report(report: Any) -> None:
+    if report.cut_bytes:
+        log.warning(
+            "topic %s: %s: kept %d bytes, cut %d (%s), a copy is in %s",
+            report.topic, report.partition, report.kept_bytes, report.cut_bytes, report.reason,
+            report.quarantine,
+        )  # fmt: skip
+    else:
+        log.info("topic %s: the last stop was not clean; all of it is sound", report.topic)

@@ -1,0 +1,277 @@
+"""From a request to its reply: the only place that knows what a command does.
+
+TCP and HTTP both come through here. A reply is bytes, or a head line with slices of files that the
+door sends as it likes. Nothing here waits: what cannot be answered at once is answered later,
+through the `Door` that asked. Imports no asyncio and no sockets.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from logd.batch import body_sum, count_messages, inflate
+from logd.config import Config
+from logd.disk import NotCached
+from logd.errors import (
+    BadRequest,
+    ChecksumMismatch,
+    DamagedBatch,
+    Faulted,
+    Internal,
+    IoError,
+    LogdError,
+)
+from logd.group import Batch
+from logd.partition import Slice
+from logd.protocol import (
+    HELP_TEXT,
+    Close,
+    Help,
+    Partitions,
+    Ping,
+    Push,
+    Pushes,
+    Read,
+    Refused,
+    Request,
+    Stats,
+    Tail,
+    Topics,
+)
+from logd.protocol import Config as ConfigRequest
+from logd.store import Store
+from logd.topic import Answer, Scheduler, Timer, Topic
+
+VERSION = "0.1.0"
+SMALL_REPLY_BYTES = 64 * 1024  # read and sent as bytes; more goes from file to socket
+_MAX_WARM_TRIES = 8
+
+
+class Reply(NamedTuple):
+    """`head` and, for a large READ, the slices that follow it; `closes` ends the connection."""
+
+    head: bytes
+    slices: tuple[Slice, ...] = ()
+    closes: bool = False
+
+
+class Door(Protocol):
+    """Whoever asked something other than a push."""
+
+    def reply(self, reply: Reply) -> None: ...
+
+
+class Waiting:
+    """A READ that waits for messages. Cancel it when its client is gone."""
+
+    def __init__(self, service: Service, topic: Topic, read: Read, door: Door) -> None:
+        self._service, self._topic, self._read, self._door = service, topic, read, door
+        self._timer: Timer | None = service.scheduler.later(read.wait_ms / 1000, self._give_up)
+        topic.wait(self, self._wake)
+
+    def cancel(self) -> None:
+        self._topic.unwait(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wake(self) -> None:
+        self.cancel()
+        self._service.read(self._read._replace(wait_ms=0), self._door)
+
+    def _give_up(self) -> None:
+        self._wake()
+
+
+class Service:
+    def __init__(self, store: Store, config: Config, scheduler: Scheduler) -> None:
+        self.store = store
+        self.config = config
+        self.scheduler = scheduler
+        self.connections = 0
+        self.started_at = time.time()
+        self.counters = dict.fromkeys(
+            ("pushes", "pushed_messages", "pushed_bytes", "reads", "read_bytes", "refused"), 0
+        )
+        self._commands: dict[type, Callable[[Any], bytes]] = {
+            Stats: self._stats,
+            Topics: self._topics,
+            Partitions: self._partitions,
+            ConfigRequest: lambda request: _text(config.lines()),
+            Help: lambda request: _text(HELP_TEXT),
+            Ping: lambda request: b"OK\r\n",
+            Close: lambda request: b"OK\r\n",
+        }
+
+    # -- pushes ---------------------------------------------------------------------------------
+
+    def push(self, request: Pushes | Push, answer: Answer) -> bool:
+        """Store it. False if what comes behind it on its connection must wait for the answer."""
+        if type(request) is Pushes:
+            try:
+                self.store.topic_to_write(request.topic).push(request, answer)
+            except LogdError as error:
+                answer.refused(error)
+            return True
+        assert isinstance(request, Push)
+        if request.enc.endswith("+zstd"):
+            self._push_later(request, answer)
+            return False
+        try:
+            self._push_batch(request, _checked(request, self.config.max_batch_bytes), answer)
+        except LogdError as error:
+            answer.refused(error)
+        return True
+
+    def _push_later(self, push: Push, answer: Answer) -> None:
+        """Inflating takes a while: check the body on another thread."""
+
+        def done(batch: Any, error: BaseException | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                self._push_batch(push, batch, answer)
+            except LogdError as refusal:
+                answer.refused(refusal)
+
+        limit = self.config.max_batch_bytes
+        self.scheduler.offload(lambda: _checked(push, limit), done)
+
+    def _push_batch(self, push: Push, batch: Batch, answer: Answer) -> None:
+        self.store.topic_to_write(push.topic).push(batch, answer)
+
+    # -- everything else ------------------------------------------------------------------------
+
+    def handle(self, request: Request, door: Door) -> Waiting | None:
+        """Answer through `door`, now or later. What is returned can be cancelled."""
+        try:
+            if isinstance(request, Refused):
+                raise request.error
+            if isinstance(request, Read):
+                return self.read(request, door)
+            if isinstance(request, Tail):
+                return self._tail(request, door)
+            reply = self._commands[type(request)](request)
+        except LogdError as error:
+            self.refuse(error, door)
+            return None
+        door.reply(Reply(reply, closes=isinstance(request, Close)))
+        return None
+
+    def refuse(self, error: LogdError, door: Door) -> None:
+        self.counters["refused"] += 1
+        door.reply(Reply(error.line(), closes=error.closes))
+
+    def read(self, read: Read, door: Door, tries: int = 0) -> Waiting | None:
+        """READ: plan, then send; what is not in memory is fetched first, off the loop."""
+        try:
+            topic = self.store.topic(read.topic)
+            offset = topic.resolve(read.where)
+            if offset == topic.visible_next and read.wait_ms and not topic.closing:
+                return Waiting(self, topic, read._replace(where=offset), door)
+            door.reply(self._read_now(topic, offset, read))
+        except NotCached as cold:
+            self._warm(cold, read, door, tries)
+        except DamagedBatch as error:
+            reason = f"first={topic.first} next={topic.visible_next} {error.text}"
+            self.refuse(Faulted(reason), door)
+        except OSError as error:
+            self.refuse(IoError(f"the disk refused: {error}"), door)
+        except LogdError as error:
+            self.refuse(error, door)
+        return None
+
+    def _read_now(self, topic: Topic, offset: int, read: Read) -> Reply:
+        limit = self.config.max_reply_bytes
+        max_bytes = max(1, min(read.max_bytes, limit) if read.max_bytes is not None else limit)
+        plan = topic.plan(offset, read.messages, max_bytes)
+        size = sum(part.size for part in plan.slices)
+        head = b"BATCHES %d %d %d\r\n" % (offset, plan.messages, size)
+        self.counters["reads"] += 1
+        self.counters["read_bytes"] += size
+        if size > SMALL_REPLY_BYTES:
+            return Reply(head, tuple(plan.slices))
+        parts = [part.file.read(part.position, part.size) for part in plan.slices]
+        return Reply(b"".join([head, *parts]))
+
+    def _warm(self, cold: NotCached, read: Read, door: Door, tries: int) -> None:
+        def done(_: Any, error: BaseException | None) -> None:
+            if error is not None:
+                self.refuse(IoError(f"the disk refused: {error}"), door)
+            elif tries >= _MAX_WARM_TRIES:
+                self.refuse(Internal("the page cache does not hold what is read; retry"), door)
+            else:
+                self.read(read, door, tries + 1)
+
+        self.scheduler.offload(cold.warm, done)
+
+    def _tail(self, tail: Tail, door: Door) -> Waiting | None:
+        topic = self.store.topic(tail.topic)
+        start = max(topic.first, topic.visible_next - tail.messages)
+        return self.read(Read(tail.topic, start, tail.messages), door)
+
+    # -- text replies ---------------------------------------------------------------------------
+
+    def _topics(self, request: Topics) -> bytes:
+        rows = [
+            f"{name} {topic.first} {topic.visible_next} {topic.size} {len(topic.partitions)}\n"
+            for name, topic in sorted(self.store.topics.items())
+            if topic.ready and fnmatch.fnmatchcase(name, request.glob)
+        ]
+        return _text("".join(rows).encode())
+
+    def _partitions(self, request: Partitions) -> bytes:
+        topic = self.store.topic(request.topic)
+        rows = []
+        for partition in topic.partitions.values():
+            next_, size = topic.visible(partition)
+            rows.append(
+                f"{partition.first} {next_} {size}"
+                f" {partition.min_time_ms} {partition.newest_time_ms}\n"
+            )
+        return _text("".join(rows).encode())
+
+    def _stats(self, request: Stats) -> bytes:
+        if request.topic is not None:
+            return _text(_name_value(self.store.topic(request.topic).stats()))
+        ready = [topic for topic in self.store.topics.values() if topic.ready]
+        return _text(
+            _name_value(
+                {
+                    "version": VERSION,
+                    "pid": os.getpid(),
+                    "uptime_s": int(time.time() - self.started_at),
+                    "fsync": self.config.fsync,
+                    "connections": self.connections,
+                    "topics": len(ready),
+                    "bytes": sum(topic.size for topic in ready),
+                    **self.counters,
+                }
+            )
+        )
+
+
+def _checked(push: Push, limit_bytes: int) -> Batch:
+    """The batch to store, after its body was found to be what the push says it is."""
+    sum_ = body_sum(push.body)
+    if push.sum is not None and push.sum != sum_:
+        raise ChecksumMismatch(f"sum={push.sum}, but the body that arrived has {sum_}; send again")
+    body, enc = push.body, push.enc
+    if enc.endswith("+zstd"):
+        body, enc = inflate(body, limit_bytes), enc.removesuffix("+zstd")
+    messages = count_messages(body, enc)
+    if push.messages is not None and push.messages != messages:
+        raise BadRequest(f"count={push.messages}, but the body holds {messages} messages")
+    return Batch(push.body, push.enc, messages, sum_, push.id)
+
+
+def _text(body: bytes) -> bytes:
+    return b"TEXT %d\r\n%s" % (len(body), body)
+
+
+def _name_value(values: dict[str, Any]) -> bytes:
+    return "".join(f"{name}: {value}\n" for name, value in values.items()).encode()

@@ -1,0 +1,122 @@
+"""The data directory: its lock, its topics by name, how many there may be.
+
+Always: one daemon per directory; a topic's name is its directory's name, and only names that the
+protocol accepts ever become paths.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+from logd import disk, files
+from logd.config import Config
+from logd.disk import File
+from logd.errors import DataDirError, LogdError, NotFound, TopicLimit
+from logd.partition import Partition
+from logd.protocol import topic_name
+from logd.repair import Report
+from logd.topic import Scheduler, Topic
+
+_OPEN_PARTITIONS = 256
+
+
+class OpenPartitions:
+    """The sealed partitions read last keep their descriptor; the others let go of it."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open: OrderedDict[Partition, None] = OrderedDict()
+
+    def touch(self, partition: Partition) -> None:
+        self._open[partition] = None
+        self._open.move_to_end(partition)
+        if len(self._open) > self._limit:
+            self._open.popitem(last=False)[0].idle()
+
+
+class Store:
+    def __init__(self, config: Config, scheduler: Scheduler) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.reports: list[Report] = []
+        self._config = config
+        self._scheduler = scheduler
+        self._directory = config.data_dir / "topics"
+        self._open_partitions = OpenPartitions(_OPEN_PARTITIONS)
+        self._lock: File | None = None
+
+    def open(self) -> None:
+        """Lock the directory and open every topic in it. Blocks."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = _locked(self._config.data_dir / "lock")
+        for entry in sorted(os.scandir(self._directory), key=lambda entry: entry.name):
+            if entry.name.startswith(files.HIDDEN):
+                shutil.rmtree(entry.path)  # a topic that was never finished
+            elif entry.is_dir(follow_symlinks=False):
+                self._open_topic(entry.name)
+        disk.sync_directory(self._directory)
+
+    def _open_topic(self, name: str) -> None:
+        try:
+            topic = self._new_topic(topic_name(name.encode()))
+        except LogdError:
+            raise DataDirError(f"{self._directory / name}: not a topic; move it away") from None
+        opened = topic.open()
+        if opened.report:
+            self.reports.append(opened.report)
+        self.topics[name] = topic
+
+    def _new_topic(self, name: str) -> Topic:
+        return Topic(
+            name, self._directory / name, self._config, self._scheduler, self._open_partitions.touch
+        )
+
+    def topic(self, name: str) -> Topic:
+        """An existing topic."""
+        topic = self.topics.get(name)
+        if topic is None or not topic.ready:
+            raise NotFound(f"no topic {name}; PUSH makes it")
+        return topic
+
+    def topic_to_write(self, name: str) -> Topic:
+        """The topic of this name, made if need be."""
+        topic = self.topics.get(name)
+        if topic is None:
+            if len(self.topics) >= self._config.max_topics:
+                raise TopicLimit(f"there are {len(self.topics)} topics already; raise max-topics")
+            topic = self.topics[name] = self._new_topic(name)
+            topic.create(failed=lambda error: self._forget(name))
+        return topic
+
+    def _forget(self, name: str) -> None:
+        self.topics.pop(name, None)
+
+    def close(self, closed: Callable[[], None]) -> None:
+        """Finish all writes, sync and close every topic, then call `closed`."""
+        waiting = set(self.topics)
+        self._closed = closed
+
+        def topic_closed(name: str) -> None:
+            waiting.discard(name)
+            if not waiting:
+                closed()
+
+        if not waiting:
+            closed()
+        for name, topic in list(self.topics.items()):
+            topic.close(lambda name=name: topic_closed(name))  # type: ignore[misc]
+
+
+def _locked(path: Path) -> File:
+    file = File(path, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise DataDirError(
+            f"{path.parent} is in use by another logd; stop it, or use another --data-dir"
+        ) from None
+    return file

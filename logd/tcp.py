@@ -1,0 +1,320 @@
+"""Connections of the line protocol: bytes → parser → service → bytes and slices of files.
+
+Always, per connection: replies come in the order of the requests. Pushes may be under way side by
+side; any other command starts only when all before it are answered, and what follows it waits. What
+a connection may make the daemon hold is bounded: past that it is not read from until it is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, cast
+
+from logd.errors import Busy, LogdError, ShuttingDown
+from logd.protocol import Budget, Parser, Push, Pushes, Refused, Request
+from logd.sending import FileSender
+from logd.service import Reply, Service, Waiting
+
+_MAX_IN_FLIGHT_BYTES = 2 << 20  # of pushes that one connection waits for
+_LINGER_S = 1.0
+_ONE_OK = b"OK %d 1\r\n"
+
+
+class PushSlot:
+    """The place of a push, or a run of pushes, in the order of a connection's replies."""
+
+    __slots__ = ("connection", "holds", "reply", "request", "size")
+
+    def __init__(self, connection: Connection, request: Pushes | Push) -> None:
+        self.connection = connection
+        self.request = request
+        self.reply: bytes | None = None
+        self.holds = False
+        if type(request) is Pushes:
+            self.size = len(request.bodies) * len(request.bodies[0])
+        else:
+            self.size = len(cast(Push, request).body)
+
+    def stored(self, offset: int, messages: int) -> None:
+        request = self.request
+        if type(request) is not Pushes:
+            self.reply = b"OK %d %d\r\n" % (offset, messages)
+        elif request.counts is not None:
+            self.reply = _ok_lines(offset, request.counts)
+        else:
+            count = len(request.bodies)
+            self.reply = (_ONE_OK * count) % tuple(range(offset, offset + count))
+        self.connection.answered(self)
+
+    def refused(self, error: LogdError) -> None:
+        count = len(self.request.bodies) if type(self.request) is Pushes else 1
+        self.reply = error.line() * count
+        self.connection.answered(self)
+
+
+def _ok_lines(offset: int, counts: list[int]) -> bytes:
+    lines = []
+    for count in counts:
+        lines.append(b"OK %d %d\r\n" % (offset, count))
+        offset += count
+    return b"".join(lines)
+
+
+class Connections:
+    """All connections of the daemon, and what they share."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.budget = Budget(service.config.max_unfinished_bytes)
+        self.open: set[Connection] = set()
+        self.now_s = service.scheduler.monotonic_s()
+        self.stopping = False
+
+    def make(self) -> Connection:
+        return Connection(self)
+
+    def sweep(self) -> None:
+        """Once a second: close those that did nothing, or took too long, for too long."""
+        self.now_s = self.service.scheduler.monotonic_s()
+        for connection in list(self.open):
+            connection.check(self.now_s)
+
+    def stop(self) -> None:
+        """Start no more commands; what is under way is answered."""
+        self.stopping = True
+        for connection in list(self.open):
+            connection.stop()
+
+
+class Connection(asyncio.Protocol):
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._service = connections.service
+        config = connections.service.config
+        self._parser = Parser(config.max_batch_bytes, connections.budget)
+        self._queue: deque[Request] = deque()  # not started yet
+        self._slots: deque[PushSlot] = deque()  # pushes under way, in order
+        self._in_flight_bytes = 0
+        self._held = False  # by a command that must be answered before the next starts
+        self._waiting: Waiting | None = None
+        self._sender: FileSender | None = None
+        self._large: Reply | None = None  # to be sent once the transport has nothing left
+        self._advancing = False
+        self._write_is_paused = False
+        self._read_is_paused = False
+        self._eof = False
+        self._closing = False
+        self._active_at = connections.now_s
+        self._unfinished_since: float | None = None
+
+    # -- what the loop tells --------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._connections.open.add(self)
+        self._service.connections += 1
+        if self._service.connections > self._service.config.max_connections:
+            self._service.refuse(Busy("too many connections; retry later", closes=True), self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._active_at = self._connections.now_s
+        requests = self._parser.feed(data)
+        if self._queue or self._held or self._write_is_paused:
+            self._queue.extend(requests)
+        else:
+            self._advancing = True
+            for i, request in enumerate(requests):
+                if not self._start(request):
+                    self._queue.extend(requests[i:])
+                    break
+            self._advancing = False
+        unfinished = self._parser.unfinished
+        if not unfinished:
+            self._unfinished_since = None
+        elif self._unfinished_since is None:
+            self._unfinished_since = self._active_at
+        self._control_reading()
+
+    def eof_received(self) -> bool:
+        if self._closing:
+            return False
+        self._eof = True
+        self._end_if_done()
+        return True
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        self._connections.open.discard(self)
+        self._service.connections -= 1
+        self._parser.release()
+        self._queue.clear()
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if self._sender is not None:
+            self._sender.close()
+
+    def pause_writing(self) -> None:
+        self._write_is_paused = True
+        self._control_reading()
+
+    def resume_writing(self) -> None:
+        self._write_is_paused = False
+        self._active_at = self._connections.now_s
+        if self._large is not None:
+            self._transport.set_write_buffer_limits()
+            self._send_large()
+        else:
+            self._advance()
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def _start(self, request: Request) -> bool:
+        """Start one request, unless one before it has to be answered first."""
+        kind = type(request)
+        if self._held or self._write_is_paused:
+            return False
+        if kind is Pushes or kind is Push:
+            slot = PushSlot(self, request)  # type: ignore[arg-type]
+            self._slots.append(slot)
+            self._in_flight_bytes += slot.size
+            if not self._service.push(request, slot) and slot.reply is None:  # type: ignore[arg-type]
+                self._held = slot.holds = True
+            return True
+        if self._slots:
+            return False
+        self._held = True
+        self._waiting = self._service.handle(request, self)
+        return True
+
+    def answered(self, slot: PushSlot) -> None:
+        """A push was answered: send what is now next in order."""
+        self._in_flight_bytes -= slot.size
+        slots = self._slots
+        if slot.holds:
+            self._held = False
+        if slots[0] is slot:
+            slots.popleft()
+            reply = cast(bytes, slot.reply)
+            if slots and slots[0].reply is not None:
+                replies = [reply]
+                while slots and slots[0].reply is not None:
+                    replies.append(cast(bytes, slots.popleft().reply))
+                reply = b"".join(replies)
+            if not self._closing:
+                self._transport.write(reply)
+        if self._queue or self._read_is_paused or self._eof:
+            self._advance()
+
+    def reply(self, reply: Reply) -> None:
+        """The answer to a command that is not a push; it was the only one under way."""
+        self._waiting = None
+        if self._closing:
+            return
+        if reply.slices:
+            self._large = reply
+            if self._transport.get_write_buffer_size() == 0:
+                self._send_large()
+            else:
+                self._transport.set_write_buffer_limits(high=0)  # resume_writing tells when empty
+            return
+        self._transport.write(reply.head)
+        self._held = False
+        if reply.closes:
+            self._close_gently()
+        else:
+            self._advance()
+
+    def _send_large(self) -> None:
+        large, self._large = self._large, None
+        assert large is not None
+        if self._sender is None:
+            fd = self._transport.get_extra_info("socket").fileno()
+            self._sender = FileSender(fd, self._service.scheduler, self._transport.abort)
+        self._sender.send(large.head, large.slices, self._sent_large)
+
+    def _sent_large(self) -> None:
+        self._held = False
+        self._active_at = self._connections.now_s
+        self._advance()
+
+    def _advance(self) -> None:
+        """Start what may start now of the requests that had to wait."""
+        if self._advancing or self._closing:
+            return
+        self._advancing = True
+        while self._queue and self._start(self._queue[0]):
+            if self._queue:  # a closing reply empties it
+                self._queue.popleft()
+        self._advancing = False
+        if not self._closing:
+            self._control_reading()
+            self._end_if_done()
+
+    def _control_reading(self) -> None:
+        full = bool(
+            self._queue or self._in_flight_bytes > _MAX_IN_FLIGHT_BYTES or self._write_is_paused
+        )
+        if full != self._read_is_paused and not self._closing and not self._eof:
+            self._read_is_paused = full
+            if full:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def _end_if_done(self) -> None:
+        if self._eof and not (self._queue or self._slots or self._held):
+            self._closing = True
+            self._transport.close()
+
+    def _close_gently(self) -> None:
+        """Send what is to be sent, then nothing; swallow input for a moment, so that it arrives."""
+        self._closing = True
+        self._queue.clear()
+        self._parser.release()
+        if self._read_is_paused:
+            self._transport.resume_reading()
+        if self._eof:
+            self._transport.close()
+        else:
+            self._transport.write_eof()
+            self._service.scheduler.later(_LINGER_S, self._transport.close)
+
+    def check(self, now_s: float) -> None:
+        """Has this connection been idle, or busy with one request, for too long?"""
+        config = self._service.config
+        if self._sender is not None and self._sender.sent_bytes:
+            self._sender.sent_bytes = 0
+            self._active_at = now_s
+        if self._waiting is not None or self._slots:
+            self._active_at = now_s
+        slow_since = self._unfinished_since
+        if now_s - self._active_at > config.idle_timeout_s or (
+            slow_since is not None and now_s - slow_since > config.request_timeout_s
+        ):
+            self._transport.abort()
+
+    def stop(self) -> None:
+        """The daemon stops: refuse what has not been started."""
+        if self._queue:
+            error = ShuttingDown("the daemon is stopping; connect again in a moment", closes=True)
+            self._queue = deque([Refused(error)])
+        if not self._closing:
+            self._transport.pause_reading()
+            self._read_is_paused = True
+            self._advance()
+
+    def finished(self) -> bool:
+        return not (self._queue or self._slots or self._held)
+
+    def end(self) -> None:
+        self._closing = True
+        self._transport.close()
+
+
+def listen(loop: asyncio.AbstractEventLoop, connections: Connections, host: str, port: int) -> Any:
+    return loop.create_server(connections.make, host, port, backlog=1024)

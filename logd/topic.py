@@ -1,0 +1,518 @@
+"""One topic: its partitions in order, its writes in groups, its reads as plans, its waiters.
+
+Lives on the loop's thread. What may wait for a disk (creating, rolling, syncing, closing) runs off
+it as a job, one at a time; pushes that come meanwhile form the next group. Always: offsets are
+gapless; a group is stored whole or not at all; nothing is answered before the policy allows it, and
+nothing is readable before it could be answered. Knows nothing of asyncio, sockets or HTTP: the loop
+is behind `Scheduler`, a client behind `Answer`.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from sortedcontainers import SortedDict
+
+from logd import files
+from logd.checkpoint import Checkpoint, State
+from logd.config import Config
+from logd.disk import SyncFailed
+from logd.durability import Gathering, Policy
+from logd.errors import IoError, LogdError, NoSpace, OutOfRange, ShuttingDown
+from logd.files import Mark
+from logd.group import Batch, Group
+from logd.partition import Partition, Slice
+from logd.producers import Producers, Stored
+from logd.protocol import At, Pushes, Where
+
+_GROUP_BATCHES = 500  # two buffers each, and the kernel takes 1,024 in one call
+_GROUP_BYTES = 16 << 20
+_REPLY_PARTITIONS = 64  # a reply holds on to at most so many files
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Scheduler(Protocol):
+    """What a topic needs of an event loop."""
+
+    def soon(self, call: Callable[[], None]) -> None: ...
+    def later(self, delay_s: float, call: Callable[[], None]) -> Timer: ...
+    def offload(
+        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        """Run `work` on another thread, then `done` with its result or its error on this one."""
+
+    def now_ms(self) -> int: ...
+    def monotonic_s(self) -> float: ...
+    def fatal(self, reason: str) -> None:
+        """Nothing may be acknowledged any more: stop the daemon."""
+
+
+class Answer(Protocol):
+    """Whoever waits for a push."""
+
+    def stored(self, offset: int, messages: int) -> None: ...
+    def refused(self, error: LogdError) -> None: ...
+
+
+class Plan(NamedTuple):
+    """The answer to a READ: from which offset, how many messages, and the bytes."""
+
+    offset: int
+    messages: int
+    slices: list[Slice]
+
+
+class Topic:
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        config: Config,
+        scheduler: Scheduler,
+        touch: Callable[[Partition], None] = lambda partition: None,
+    ) -> None:
+        self.name = name
+        self.directory = directory
+        self.partitions: SortedDict = SortedDict()
+        self.producers = Producers()
+        self.ready = False  # its files exist
+        self.closing = False
+        self.visible_next = 0
+        self.visible_size = 0  # of the active partition
+        self.clock_behind_ms = 0
+        self._config = config
+        self._scheduler = scheduler
+        self._touch = touch  # hears of each sealed partition that is read
+        self._policy = Policy(config.fsync, config.fsync_interval_s, config.fsync_batches)
+        self._gathering = Gathering()
+        self._pending: deque[tuple[Pushes | Batch, Answer]] = deque()
+        self._awaiting: deque[tuple[int, list[tuple[Answer, int, int]]]] = deque()
+        self._awaiting_count = 0
+        self._waiters: dict[object, Callable[[], None]] = {}
+        self._turn_is_due = False
+        self._job_is_running = False
+        self._marked_unclean = False
+        self._tail_is_dirty = False
+        self._written = Mark(0, 0, 0, 0)
+        self._synced = self._written
+        self._oldest_unsynced_at = 0.0
+        self._sync_timer: Timer | None = None
+        self._enough = threading.Event()
+        self._enough_at = 1
+        self._on_closed: Callable[[], None] | None = None
+        self._created_at = 0.0
+
+    # -- start ----------------------------------------------------------------------------------
+
+    def open(self) -> files.Opened:
+        """Read the topic's files. Blocks: for the start only."""
+        opened = files.open_topic(self.name, self.directory)
+        self._take(opened)
+        return opened
+
+    def create(self, failed: Callable[[LogdError], None]) -> None:
+        """Make the topic's files; pushes may come in already and wait for that."""
+
+        def done(opened: Any, error: BaseException | None) -> None:
+            self._job_is_running = False
+            if error is None:
+                self._take(opened)
+            else:
+                failed(_refusal(error))
+                self._job_failed(error)
+            self._turn()
+
+        self._job_is_running = True
+        now_ms = self._scheduler.now_ms()
+        self._scheduler.offload(lambda: files.create_topic(self.directory, now_ms), done)
+
+    def _take(self, opened: files.Opened) -> None:
+        for partition in opened.partitions:
+            self.partitions[partition.first] = partition
+        self.checkpoint: Checkpoint = opened.checkpoint
+        self.producers = opened.producers
+        self.id, self.epoch, self.epoch_began = opened.id, opened.epoch, opened.epoch_began
+        self.active: Partition = self.partitions.peekitem(-1)[1]
+        self._time_ms = opened.time_ms
+        self._written = self._synced = Mark(
+            self.active.first, self.active.size, self.active.next, 0
+        )
+        self.visible_next, self.visible_size = self.active.next, self.active.size
+        self._created_at = self._scheduler.monotonic_s()
+        self._marked_unclean = not opened.clean
+        self.ready = True
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def push(self, request: Pushes | Batch, answer: Answer) -> None:
+        """Store this with the rest of the turn's pushes; `answer` hears of it."""
+        if self.closing:
+            answer.refused(ShuttingDown("the daemon is stopping; connect again in a moment"))
+            return
+        self._pending.append((request, answer))
+        self._turn_soon()
+
+    def _turn_soon(self) -> None:
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._scheduler.soon(self._turn)
+
+    def _turn(self) -> None:
+        """Write what is pending, unless something has to be done first."""
+        self._turn_is_due = False
+        if not self.ready or not self._pending:
+            pass
+        elif not self._marked_unclean:
+            self._job(self._mark_unclean)
+        elif self._is_full():
+            self._job(self._roll)
+        elif not self._policy.holds(self._unsynced_batches(), self._oldest_unsynced_s()):
+            self._write_group()
+        if not self._pending:
+            self._finish_closing()
+        elif not self._job_is_running:
+            self._turn_soon()
+
+    def _is_full(self) -> bool:
+        age_s = self._config.partition_age_s
+        is_old = age_s and self._scheduler.monotonic_s() - self._created_at >= age_s
+        return bool(
+            self.active.size and (is_old or self.active.size >= self._config.partition_bytes)
+        )
+
+    def _write_group(self) -> None:
+        group, answers = self._form_group()
+        try:
+            if group.placed:
+                self._append(group)
+        except OSError as error:
+            self.producers.rollback()
+            self._tail_is_dirty = True
+            refusal = _refusal(error)
+            for answer, _, _ in answers:
+                answer.refused(refusal)
+            return
+        self.producers.commit()
+        if self._policy.answers_wait:
+            self._awaiting.append((group.next, answers))
+            self._awaiting_count += len(answers)
+            if self._awaiting_count >= self._enough_at:
+                self._enough.set()
+        else:
+            self._publish(self._written)
+            for answer, offset, messages in answers:
+                answer.stored(offset, messages)
+        self._sync_when_due()
+
+    def _form_group(self) -> tuple[Group, list[tuple[Answer, int, int]]]:
+        """Take from the pending pushes as many as one write may hold."""
+        now_ms = self._scheduler.now_ms()
+        self._time_ms = max(now_ms, self._time_ms)
+        self.clock_behind_ms = self._time_ms - now_ms
+        group, pending = Group(self.active.next, self._time_ms), self._pending
+        answers: list[tuple[Answer, int, int]] = []
+        room_bytes = min(_GROUP_BYTES, self._config.partition_bytes - self.active.size)
+        room_batches = min(_GROUP_BATCHES, self._policy.room(self._unsynced_batches()))
+        while pending and group.size < room_bytes and len(group.placed) < room_batches:
+            request, answer = pending.popleft()
+            if type(request) is Pushes:
+                offset = group.add_plain(request.bodies, request.counts)
+                answers.append((answer, offset, 0))
+            else:
+                self._add_batch(group, request, answer, answers)  # type: ignore[arg-type]
+        group.close()
+        return group, answers
+
+    def _add_batch(
+        self, group: Group, batch: Batch, answer: Answer, answers: list[tuple[Answer, int, int]]
+    ) -> None:
+        try:
+            known = self.producers.stored(batch.id, batch.sum) if batch.id != "-" else None
+        except LogdError as error:
+            answer.refused(error)
+            return
+        if known is None:
+            known = Stored(group.add(batch), batch.messages)
+            if batch.id != "-":
+                self.producers.stage(batch.id, known, batch.sum)
+        answers.append((answer, *known))
+
+    def _append(self, group: Group) -> None:
+        if self._tail_is_dirty:
+            self.active.cut_back()
+            self._tail_is_dirty = False
+        active = self.active
+        active.append(group.buffers, group.placed, group.next, group.time_ms)
+        if not self._unsynced_batches():
+            self._oldest_unsynced_at = self._scheduler.monotonic_s()
+        written = self._written.batches + len(group.placed)
+        self._written = Mark(active.first, active.size, active.next, written)
+
+    def _publish(self, mark: Mark) -> None:
+        """Let readers see everything up to here."""
+        self.visible_next, self.visible_size = mark.next, mark.position
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiters:
+            waiters, self._waiters = self._waiters, {}
+            for wake in waiters.values():
+                wake()
+
+    # -- syncing --------------------------------------------------------------------------------
+
+    def _unsynced_batches(self) -> int:
+        return self._written.batches - self._synced.batches
+
+    def _oldest_unsynced_s(self) -> float:
+        return self._scheduler.monotonic_s() - self._oldest_unsynced_at
+
+    def _sync_when_due(self) -> None:
+        if self._job_is_running or self._sync_timer is not None:
+            return
+        due_in_s = self._policy.due_in_s(self._unsynced_batches(), self._oldest_unsynced_s())
+        if due_in_s == 0:
+            self._start_sync()
+        elif due_in_s is not None:
+            self._sync_timer = self._scheduler.later(due_in_s, self._sync_timer_fired)
+
+    def _sync_timer_fired(self) -> None:
+        self._sync_timer = None
+        self._sync_when_due()
+
+    def _start_sync(self) -> None:
+        self._enough_at = 1
+        patience_s = 0.0
+        if self._policy.answers_wait:
+            self._enough_at = self._gathering.wanted(self._scheduler.monotonic_s())
+            patience_s = self._gathering.patience_s()
+        self._enough.clear()
+        if self._awaiting_count >= self._enough_at:
+            self._enough.set()
+        self._job(lambda: self._sync(patience_s))
+
+    def _sync(self, patience_s: float) -> Callable[[], None]:
+        """On another thread: sync all that is written by the moment the sync starts."""
+        if patience_s:
+            self._enough.wait(patience_s)
+        started_at = self._scheduler.monotonic_s()
+        mark = self._written
+        self.active.sync()
+        files.save_progress(self.active, self.checkpoint, self._state(mark), started_at)
+        return lambda: self._synced_to(mark, started_at)
+
+    def _synced_to(self, mark: Mark, started_at: float) -> None:
+        self._synced = mark
+        self._oldest_unsynced_at = started_at
+        answered = 0
+        while self._awaiting and self._awaiting[0][0] <= mark.next:
+            _, answers = self._awaiting.popleft()
+            answered += len(answers)
+            for answer, offset, messages in answers:
+                answer.stored(offset, messages)
+        self._awaiting_count -= answered
+        now = self._scheduler.monotonic_s()
+        self._gathering.synced(answered, self._awaiting_count, started_at, now)
+        if self._policy.answers_wait:
+            self._publish(mark)
+
+    def _state(self, mark: Mark, clean: bool = False) -> State:
+        return State(self.first, mark.partition, mark.position, self.epoch, self.epoch_began, clean)
+
+    # -- jobs: what may wait for the disk, one at a time ----------------------------------------
+
+    def _job(self, work: Callable[[], Callable[[], None]]) -> None:
+        """Run `work` off the loop, then on it what `work` returned, then go on with the turn."""
+        if self._job_is_running:
+            return
+
+        def done(then: Any, error: BaseException | None) -> None:
+            self._job_is_running = False
+            if error is None:
+                then()
+                self._sync_when_due()
+            else:
+                self._job_failed(error)
+            self._turn()
+
+        self._job_is_running = True
+        self._scheduler.offload(work, done)
+
+    def _job_failed(self, error: BaseException) -> None:
+        """A full disk is told to whoever waits; a failed sync ends the daemon."""
+        refusal = _refusal(error)
+        if isinstance(error, SyncFailed):
+            self.closing = True
+            self._scheduler.fatal(f"topic {self.name}: {error}")
+        while self._pending:
+            self._pending.popleft()[1].refused(refusal)
+
+    def _mark_unclean(self) -> Callable[[], None]:
+        self.checkpoint.write(self._state(self._written), synced=True)
+
+        def then() -> None:
+            self._marked_unclean = True
+
+        return then
+
+    def _roll(self) -> Callable[[], None]:
+        """Close the active partition for good and open the next."""
+        old = self.active
+        new = files.roll(old, self.producers)
+
+        def then() -> None:
+            self._synced_to(self._written, self._scheduler.monotonic_s())
+            old.sealed_now()
+            self.partitions[new.first] = self.active = new
+            self._written = Mark(new.first, 0, new.next, self._written.batches)
+            self._synced = self._written
+            self.visible_next, self.visible_size = new.next, 0
+            self._created_at = self._scheduler.monotonic_s()
+
+        return then
+
+    # -- stop -----------------------------------------------------------------------------------
+
+    def close(self, closed: Callable[[], None]) -> None:
+        """Take no more pushes, finish those under way, then sync and close the files."""
+        self.closing = True
+        self._on_closed = closed
+        self._wake()
+        self._turn()
+
+    def _finish_closing(self) -> None:
+        if self._on_closed is None or self._job_is_running or self._pending:
+            return
+        closed, self._on_closed = self._on_closed, None
+        if not self._marked_unclean:
+            closed()  # nothing was written in this run, so the files are as a clean stop left them
+            return
+
+        def work() -> Callable[[], None]:
+            mark = self._written
+            files.close_topic(
+                self.active, self.producers, self.checkpoint, self._state(mark, clean=True)
+            )
+            return lambda: self._synced_to(mark, self._scheduler.monotonic_s())
+
+        def done(then: Any, error: BaseException | None) -> None:
+            if error is None:
+                then()
+            else:
+                self._job_failed(error)
+            closed()
+
+        self._job_is_running = True
+        self._scheduler.offload(work, done)
+
+    # -- reading --------------------------------------------------------------------------------
+
+    @property
+    def first(self) -> int:
+        return int(self.partitions.peekitem(0)[0])
+
+    @property
+    def size(self) -> int:
+        return sum(partition.size for partition in self.partitions.values())
+
+    def wait(self, key: object, wake: Callable[[], None]) -> None:
+        """Call `wake` once, as soon as there is more to read, or at the stop."""
+        self._waiters[key] = wake
+
+    def unwait(self, key: object) -> None:
+        self._waiters.pop(key, None)
+
+    def resolve(self, where: Where) -> int:
+        """The offset that `where` means now."""
+        if isinstance(where, At):
+            return self._at_time(where.time_ms)
+        named = {"first": self.first, "next": self.visible_next}
+        offset = named[where] if isinstance(where, str) else where
+        if not self.first <= offset <= self.visible_next:
+            raise OutOfRange(f"first={self.first} next={self.visible_next}")
+        return offset
+
+    def _at_time(self, time_ms: int) -> int:
+        """Times never decrease, so the first partition that ends late enough holds it."""
+        firsts = self.partitions.keys()
+        low, high = 0, len(firsts)
+        while low < high:
+            middle = (low + high) // 2
+            if self.partitions[firsts[middle]].newest_time_ms < time_ms:
+                low = middle + 1
+            else:
+                high = middle
+        found = self.partitions[firsts[low]].since(time_ms) if low < len(firsts) else None
+        return min(found.header.offset, self.visible_next) if found else self.visible_next
+
+    def plan(self, offset: int, messages: int, max_bytes: int) -> Plan:
+        """Whole batches from the one that holds `offset`, as far as asked for or allowed."""
+        end = min(offset + messages, self.visible_next)
+        slices: list[Slice] = []
+        reached = offset
+        at = self.partitions.bisect_right(offset) - 1
+        while reached < end and max_bytes > 0 and len(slices) < _REPLY_PARTITIONS:
+            partition: Partition = self.partitions.peekitem(at)[1]
+            start = partition.position_of(reached) if not slices else 0
+            stop, reached_here = self._stop(partition, end)
+            if stop - start > max_bytes:
+                limit = start + max_bytes
+                stop, reached_here = partition.boundary(start, limit)
+                if stop > limit and slices:
+                    break
+                max_bytes = 0
+            if partition.sealed:
+                self._touch(partition)
+            slices.append(Slice(partition.file, start, stop - start))
+            max_bytes -= stop - start
+            reached = reached_here
+            at += 1
+        return Plan(offset, max(0, reached - offset), slices)
+
+    def _stop(self, partition: Partition, end: int) -> tuple[int, int]:
+        """Where to stop reading this partition when everything before `end` is wanted."""
+        next_, size = self.visible(partition)
+        if end >= next_:
+            return size, next_
+        last = partition.holding(end - 1)
+        return last.end, last.header.next
+
+    def visible(self, partition: Partition) -> tuple[int, int]:
+        """Up to which offset and position readers may see this partition."""
+        if partition is self.active:
+            return self.visible_next, self.visible_size
+        return partition.next, partition.size
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "topic": self.name,
+            "id": self.id,
+            "first": self.first,
+            "next": self.visible_next,
+            "bytes": self.size,
+            "partitions": len(self.partitions),
+            "epoch": self.epoch,
+            "epoch_began": self.epoch_began,
+            "fsync": self._policy.mode,
+            "unsynced_batches": self._unsynced_batches(),
+            "waiting_pushes": len(self._pending) + self._awaiting_count,
+            "waiting_reads": len(self._waiters),
+            "producers": len(self.producers),
+            "clock_behind_ms": self.clock_behind_ms,
+        }
+
+
+def _refusal(error: BaseException) -> LogdError:
+    if isinstance(error, LogdError):
+        return error
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return NoSpace("the disk is full; nothing of this was stored, retry when there is room")
+    return IoError(f"the disk refused: {error}")
