@@ -40,7 +40,7 @@ class Peer:
 def logd(directory: Path, fsync: str) -> Iterator[Peer]:
     data, log = _places(directory, "logd")
     command: list[str | Path] = [sys.executable, "-m", "logd", "--data-dir", data]
-    command += ["--host", "127.0.0.1:0", "--http-host", "127.0.0.1:0", "--fsync", fsync]
+    command += ["--host", "127.0.0.1:0",  "--fsync", fsync]
     with _serving(command, data, log) as peer:
         yield peer
 

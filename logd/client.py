@@ -16,7 +16,6 @@ import select
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from logd.batch import body_sum, compress, encode_body
@@ -116,18 +115,13 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         if self._socket is not None:
             self._socket.close()
-            self._socket = None
+            self._socket, self.in_flight = None, 0
 
     # -- commands -------------------------------------------------------------------------------
 
@@ -147,7 +141,7 @@ class Client:
         self,
         topic: str,
         where: Where = 0,
-        messages: int = 1,
+        messages: int = 1000,
         *,
         max_bytes: int | None = None,
         wait_ms: int = 0,
@@ -166,8 +160,7 @@ class Client:
 
     def stats(self, topic: str | None = None) -> dict[str, str]:
         """What the daemon counts, overall or for one topic."""
-        text = self._text(f"STATS {_topic(topic)}" if topic is not None else "STATS")
-        return _named(text)
+        return _named(self._text("STATS" if topic is None else f"STATS {_topic(topic)}"))
 
     def topics(self, glob: str = "*") -> list[TopicInfo]:
         if not _GLOB.fullmatch(glob):
@@ -238,22 +231,19 @@ class Client:
         if wait_ms and self.timeout_s is not None:
             connection.settimeout(self.timeout_s + wait_ms / 1000)
         try:
-            answer = self._reply(connection)
+            return self._reply(connection)
         except LogdError as error:
             if error.closes:
                 self.close()
             raise
-        except OSError as error:
-            self.close()
-            raise (
-                error if isinstance(error, ConnectionLost) else self._lost(_reason(error))
-            ) from error
-        except BaseException:
-            self.close()  # interrupted in the middle of a reply
+        except BaseException as error:
+            self.close()  # in the middle of a reply: the next one could not be told from its rest
+            if isinstance(error, OSError) and not isinstance(error, ConnectionLost):
+                raise self._lost(_reason(error)) from error
             raise
-        if wait_ms:
-            connection.settimeout(self.timeout_s)
-        return answer
+        finally:
+            if wait_ms and self._socket is not None:
+                connection.settimeout(self.timeout_s)
 
     def readable(self) -> bool:
         """Has a reply come in, so that `receive` will not wait for its start?"""

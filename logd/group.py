@@ -51,22 +51,28 @@ class Group:
     def add_plain(self, bodies: list[bytes], counts: list[int] | None) -> int:
         """A run of plain pushes, all bodies of one size; returns the first one's offset."""
         offset, size = self.next, len(bodies[0])
+        total = size * len(bodies)
+        joined_bytes = self._joined_bytes + total
+        if joined_bytes > JOIN_BYTES or size > SMALL_BYTES:
+            return self._add_bulky(bodies, counts)
+        self._joined += bodies
+        self._joined_bytes = joined_bytes
+        self.size += total
+        self.next = offset + (len(bodies) if counts is None else sum(counts))
+        return offset
+
+    def _add_bulky(self, bodies: list[bytes], counts: list[int] | None) -> int:
+        """What does not fit into the batch being joined, or should not be copied."""
+        offset, size = self.next, len(bodies[0])
         if size > SMALL_BYTES:
             for i, body in enumerate(bodies):
                 self.add(Batch(body, LINES, counts[i] if counts else 1, body_sum(body)))
             return offset
-        total = size * len(bodies)
-        if self._joined_bytes + total > JOIN_BYTES:
-            self._close_joined()
-            if total > JOIN_BYTES:
-                half = len(bodies) // 2
-                self.add_plain(bodies[:half], counts and counts[:half])
-                self.add_plain(bodies[half:], counts and counts[half:])
-                return offset
-        self._joined += bodies
-        self._joined_bytes += total
-        self.size += total
-        self.next = offset + (sum(counts) if counts else len(bodies))
+        self._close_joined()
+        most = max(1, JOIN_BYTES // size)
+        for start in range(0, len(bodies), most):
+            some = slice(start, start + most)
+            self.add_plain(bodies[some], counts and counts[some])
         return offset
 
     def add(self, batch: Batch) -> int:

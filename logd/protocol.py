@@ -323,19 +323,37 @@ class Parser:
         self._body = bytearray()  # an unfinished body, or an unfinished one-line message
         self._push = Push("", b"")  # the push that body belongs to
         self._left = 0  # bytes of body still to come, or still to drop
+        self.begun = 0
+        self._again_size = 0  # of the last push, if nothing is unfinished behind it; else 0
+        self._again_line = b""
+        self._again_topic = ""
 
     def feed(self, data: bytes) -> list[Request]:
+        if (
+            len(data) == self._again_size
+            and data.startswith(self._again_line)
+            and data.endswith(b"\n")
+            and data.count(b"\n") == 2
+        ):  # one more push just like the last, and nothing else: what waiting clients send
+            return [Pushes(self._again_topic, [data[len(self._again_line) :]], None)]
+        return self._feed(data)
+
+    def _feed(self, data: bytes) -> list[Request]:
+        self._again_size = 0
+        begins = not self.unfinished
         if self._rest:
             data, self._rest = self._rest + data, b""
         out: list[Request] = []
         position, end = 0, len(data)
         while position < end and not self.closed:
             position = self._state(data, position, out)
+        if begins or out:
+            self.begun += 1
         return out
 
     @property
     def unfinished(self) -> bool:
-        """Is a command or a body only half here?"""
+        """Is a command or a body only half here? `begun` then tells one such from another."""
         return bool(self._rest) or self._state != self._in_commands
 
     def release(self) -> None:
@@ -380,7 +398,9 @@ class Parser:
         else:
             stop = 0  # the last command line seen has its body still to come
         topic = match[1].decode()
-        if bodies:
+        if len(bodies) == 1:
+            _plain_one_by_one(topic, bodies, out)
+        elif bodies:
             last = begin + (len(bodies) - 1) * (size + len(line)) + size
             ends = data[begin + size - 1 : last : size + len(line)]
             lf_count = data.count(b"\n", begin, last) - len(bodies) + 1
@@ -390,6 +410,8 @@ class Parser:
                 _plain_one_by_one(topic, bodies, out)
         if not stop:
             self._expect_body(Push(topic, b""), size, out)
+        elif start == end:
+            self._again_size, self._again_line, self._again_topic = len(line) + size, line, topic
         return start
 
     def _command(self, line: bytes, out: list[Request]) -> None:
@@ -531,7 +553,8 @@ def _plain_one_by_one(topic: str, bodies: list[bytes], out: list[Request]) -> No
     """Plain pushes of which some hold several messages, or are refused."""
     for body in bodies:
         if body.endswith(b"\n"):
-            out.append(Pushes(topic, [body], [body.count(b"\n")]))
+            count = body.count(b"\n")
+            out.append(Pushes(topic, [body], [count] if count > 1 else None))
         else:
             out.append(Refused(BadRequest("a body of lines must end in LF")))
 

@@ -33,12 +33,17 @@ class FileSender:
         self._failed = failed
         self._closed = False
         self._is_watching = False
-        self.sent_bytes = 0
+        self._has_sent = False
 
     def send(self, head: bytes, slices: tuple[Slice, ...], done: Callable[[], None]) -> None:
         self._head, self._slices, self._done = head, list(slices), done
         self._slices.reverse()
         self._turn()
+
+    def progressed(self) -> bool:
+        """Has anything been sent since this was last asked?"""
+        has_sent, self._has_sent = self._has_sent, False
+        return has_sent
 
     def close(self) -> None:
         self._closed = True
@@ -79,7 +84,7 @@ class FileSender:
             if not sent:
                 raise OSError("the file is shorter than it was")
         finally:
-            self.sent_bytes += sent
+            self._has_sent |= sent > 0
             if sent < size:
                 self._slices.append(Slice(file, position + sent, size - sent))
 

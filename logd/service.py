@@ -111,13 +111,13 @@ class Service:
 
     def push(self, request: Pushes | Push, answer: Answer) -> bool:
         """Store it. False if what comes behind it on its connection must wait for the answer."""
-        if type(request) is Pushes:
-            try:
-                self.store.topic_to_write(request.topic).push(request, answer)
-            except LogdError as error:
-                answer.refused(error)
+        if isinstance(request, Pushes):
+            topic = self.store.topics.get(request.topic)
+            if topic is not None:
+                topic.push(request, answer)
+            else:
+                self._push_new(request, answer)
             return True
-        assert isinstance(request, Push)
         if request.enc.endswith("+zstd"):
             self._push_later(request, answer)
             return False
@@ -126,6 +126,12 @@ class Service:
         except LogdError as error:
             answer.refused(error)
         return True
+
+    def _push_new(self, pushes: Pushes, answer: Answer) -> None:
+        try:
+            self.store.topic_to_write(pushes.topic).push(pushes, answer)
+        except LogdError as error:
+            answer.refused(error)
 
     def _push_later(self, push: Push, answer: Answer) -> None:
         """Inflating takes a while: check the body on another thread."""

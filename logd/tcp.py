@@ -24,17 +24,13 @@ _ONE_OK = b"OK %d 1\r\n"
 class PushSlot:
     """The place of a push, or a run of pushes, in the order of a connection's replies."""
 
-    __slots__ = ("connection", "holds", "reply", "request", "size")
+    __slots__ = ("connection", "holds", "reply", "request")
 
     def __init__(self, connection: Connection, request: Pushes | Push) -> None:
         self.connection = connection
         self.request = request
         self.reply: bytes | None = None
         self.holds = False
-        if type(request) is Pushes:
-            self.size = len(request.bodies) * len(request.bodies[0])
-        else:
-            self.size = len(cast(Push, request).body)
 
     def stored(self, offset: int, messages: int) -> None:
         request = self.request
@@ -42,6 +38,8 @@ class PushSlot:
             self.reply = b"OK %d %d\r\n" % (offset, messages)
         elif request.counts is not None:
             self.reply = _ok_lines(offset, request.counts)
+        elif len(request.bodies) == 1:
+            self.reply = b"OK %d 1\r\n" % offset
         else:
             count = len(request.bodies)
             self.reply = (_ONE_OK * count) % tuple(range(offset, offset + count))
@@ -105,8 +103,10 @@ class Connection(asyncio.Protocol):
         self._read_is_paused = False
         self._eof = False
         self._closing = False
+        self._is_active = True  # since the last sweep
         self._active_at = connections.now_s
-        self._unfinished_since: float | None = None
+        self._unfinished_since = connections.now_s
+        self._unfinished = 0  # which request that is about
 
     # -- what the loop tells --------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
-        self._active_at = self._connections.now_s
+        self._is_active = True
         requests = self._parser.feed(data)
         if self._queue or self._held or self._write_is_paused:
             self._queue.extend(requests)
@@ -131,12 +131,9 @@ class Connection(asyncio.Protocol):
                     self._queue.extend(requests[i:])
                     break
             self._advancing = False
-        unfinished = self._parser.unfinished
-        if not unfinished:
-            self._unfinished_since = None
-        elif self._unfinished_since is None:
-            self._unfinished_since = self._active_at
-        self._control_reading()
+        self._in_flight_bytes += len(data)
+        if self._queue or self._in_flight_bytes > _MAX_IN_FLIGHT_BYTES:
+            self._control_reading()
 
     def eof_received(self) -> bool:
         if self._closing:
@@ -162,7 +159,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._write_is_paused = False
-        self._active_at = self._connections.now_s
+        self._is_active = True
         if self._large is not None:
             self._transport.set_write_buffer_limits()
             self._send_large()
@@ -173,14 +170,12 @@ class Connection(asyncio.Protocol):
 
     def _start(self, request: Request) -> bool:
         """Start one request, unless one before it has to be answered first."""
-        kind = type(request)
         if self._held or self._write_is_paused:
             return False
-        if kind is Pushes or kind is Push:
-            slot = PushSlot(self, request)  # type: ignore[arg-type]
+        if isinstance(request, (Pushes, Push)):
+            slot = PushSlot(self, request)
             self._slots.append(slot)
-            self._in_flight_bytes += slot.size
-            if not self._service.push(request, slot) and slot.reply is None:  # type: ignore[arg-type]
+            if not self._service.push(request, slot) and slot.reply is None:
                 self._held = slot.holds = True
             return True
         if self._slots:
@@ -191,20 +186,21 @@ class Connection(asyncio.Protocol):
 
     def answered(self, slot: PushSlot) -> None:
         """A push was answered: send what is now next in order."""
-        self._in_flight_bytes -= slot.size
         slots = self._slots
         if slot.holds:
             self._held = False
         if slots[0] is slot:
             slots.popleft()
-            reply = cast(bytes, slot.reply)
-            if slots and slots[0].reply is not None:
+            reply = slot.reply
+            if not slots:
+                self._in_flight_bytes = 0
+            elif slots[0].reply is not None:
                 replies = [reply]
                 while slots and slots[0].reply is not None:
-                    replies.append(cast(bytes, slots.popleft().reply))
-                reply = b"".join(replies)
+                    replies.append(slots.popleft().reply)
+                reply = b"".join(replies)  # type: ignore[arg-type]
             if not self._closing:
-                self._transport.write(reply)
+                self._transport.write(reply)  # type: ignore[arg-type]
         if self._queue or self._read_is_paused or self._eof:
             self._advance()
 
@@ -237,7 +233,7 @@ class Connection(asyncio.Protocol):
 
     def _sent_large(self) -> None:
         self._held = False
-        self._active_at = self._connections.now_s
+        self._is_active = True
         self._advance()
 
     def _advance(self) -> None:
@@ -287,15 +283,14 @@ class Connection(asyncio.Protocol):
     def check(self, now_s: float) -> None:
         """Has this connection been idle, or busy with one request, for too long?"""
         config = self._service.config
-        if self._sender is not None and self._sender.sent_bytes:
-            self._sender.sent_bytes = 0
+        sent = self._sender is not None and self._sender.progressed()
+        if self._is_active or sent or self._waiting is not None or self._slots:
+            self._is_active = False
             self._active_at = now_s
-        if self._waiting is not None or self._slots:
-            self._active_at = now_s
-        slow_since = self._unfinished_since
-        if now_s - self._active_at > config.idle_timeout_s or (
-            slow_since is not None and now_s - slow_since > config.request_timeout_s
-        ):
+        if not self._parser.unfinished or self._parser.begun != self._unfinished:
+            self._unfinished, self._unfinished_since = self._parser.begun, now_s
+        idle_s, slow_s = now_s - self._active_at, now_s - self._unfinished_since
+        if idle_s > config.idle_timeout_s or slow_s > config.request_timeout_s:
             self._transport.abort()
 
     def stop(self) -> None:

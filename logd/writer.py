@@ -22,13 +22,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from time import monotonic
-from types import TracebackType
 from typing import Self
 
 from logd.batch import encode_body
 from logd.client import Client, ConnectionLost, seal
 from logd.errors import Internal, LogdError
 from logd.protocol import topic_name
+
+KEEP_ALIVE_S = 60.0  # well below the daemon's idle timeout
 
 _ATTEND = -1  # a limit that every write exceeds
 _PIECE = 64  # messages that write_many looks at together
@@ -146,12 +147,7 @@ class Writer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.close()
         except (LogdError, ConnectionLost) as failure:
@@ -160,7 +156,7 @@ class Writer:
             if error is not failure:
                 error.add_note(f"and the writer of {self._topic} failed: {failure}")
 
-    # -- with the lock held ------------------------------------------------------------------------
+    # -- with the lock held ---------------------------------------------------------------------
 
     @contextmanager
     def _working(self) -> Iterator[None]:
@@ -255,15 +251,25 @@ class Writer:
         self._buffer.clear()
         return error
 
-    # -- the linger thread: sends what is old, and takes replies while nothing else does ------------
+    # -- the linger thread: sends what is old, takes replies while nothing else does --------------
 
     def _run(self) -> None:
         with self._lock:
             while not self._closed:
                 pause_s = self._tend()
                 self._idle = pause_s is None
-                self._wake.wait(pause_s)
+                woken = self._wake.wait(KEEP_ALIVE_S if self._idle else pause_s)
+                if self._idle and not woken:
+                    self._keep_alive()
                 self._idle = False
+
+    def _keep_alive(self) -> None:
+        """The daemon closes what is idle; a writer behind `tail -f` may have nothing for hours."""
+        if self._failure is None:
+            try:
+                self._client.ping()
+            except (LogdError, ConnectionLost) as error:
+                self._fail(error)
 
     def _tend(self) -> float | None:
         """Do what is due; how long until the next look, None for as long as nothing is written."""
