@@ -38,6 +38,15 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 Buffer = bytes | bytearray | memoryview
 
+try:
+    from logd import _lines
+
+    count_lf = _lines.count
+except ImportError:  # no compiler where this was installed
+
+    def count_lf(buffer: Buffer, /) -> int:
+        return (bytes(buffer) if isinstance(buffer, memoryview) else buffer).count(b"\n")
+
 
 class Header(NamedTuple):
     """What a header line says. `head_size` is the length of that line, its end included."""
@@ -154,7 +163,7 @@ def scan(
 def encode_body(messages: Sequence[bytes]) -> tuple[bytes, str]:
     """The body for these messages and its encoding: lines where they allow it, else sized."""
     body = b"\n".join(messages) + b"\n"
-    if body.count(b"\n") == len(messages):
+    if count_lf(body) == len(messages):
         return body, LINES
     sizes = b" ".join([b"%d" % len(message) for message in messages])
     return b"%s\n%s" % (sizes, b"".join(messages)), SIZED
@@ -188,7 +197,7 @@ def count_messages(body: bytes | bytearray, enc: str) -> int:
     if enc == LINES:
         if not body.endswith(b"\n"):
             raise BadRequest("a body of lines must end in LF")
-        return body.count(b"\n")
+        return count_lf(body)
     return len(_sizes(body)[0])
 
 

@@ -44,11 +44,11 @@ class Group:
         self.buffers: list[Buffer] = []
         self.placed: list[Placed] = []
         self.size = 0  # of what is in it, headers of the open batch excepted
-        self._joined: list[bytes] = []
+        self._joined: list[bytes | bytearray] = []
         self._joined_bytes = 0
         self._joined_first = next_
 
-    def add_plain(self, bodies: list[bytes], counts: list[int] | None) -> int:
+    def add_plain(self, bodies: list[bytes | bytearray], counts: list[int] | None) -> int:
         """A run of plain pushes, all bodies of one size; returns the first one's offset."""
         offset, size = self.next, len(bodies[0])
         total = size * len(bodies)
@@ -61,7 +61,7 @@ class Group:
         self.next = offset + (len(bodies) if counts is None else sum(counts))
         return offset
 
-    def _add_bulky(self, bodies: list[bytes], counts: list[int] | None) -> int:
+    def _add_bulky(self, bodies: list[bytes | bytearray], counts: list[int] | None) -> int:
         """What does not fit into the batch being joined, or should not be copied."""
         offset, size = self.next, len(bodies[0])
         if size > SMALL_BYTES:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from logd.batch import ENCODINGS, LINES, MAX_NUMBER, NO_ID
+from logd.batch import ENCODINGS, LINES, MAX_NUMBER, NO_ID, count_lf
 from logd.errors import BadRequest, BadTopic, Busy, LogdError, TooLarge, UnknownCommand, from_code
 
 MAX_LINE_BYTES = 1024
@@ -43,7 +43,7 @@ class Pushes(NamedTuple):
     """
 
     topic: str
-    bodies: list[bytes]
+    bodies: list[bytes | bytearray]
     counts: list[int] | None
 
 
@@ -320,7 +320,7 @@ class Parser:
         self._budget = budget
         self._state = self._in_commands
         self._rest = b""  # an unfinished command line
-        self._body = bytearray()  # an unfinished body, or an unfinished one-line message
+        self._body = bytearray()  # room for an unfinished body, or an unfinished one-line message
         self._push = Push("", b"")  # the push that body belongs to
         self._left = 0  # bytes of body still to come, or still to drop
         self.begun = 0
@@ -333,7 +333,7 @@ class Parser:
             len(data) == self._again_size
             and data.startswith(self._again_line)
             and data.endswith(b"\n")
-            and data.count(b"\n") == 2
+            and count_lf(data) == 2
         ):  # one more push just like the last, and nothing else: what waiting clients send
             return [Pushes(self._again_topic, [data[len(self._again_line) :]], None)]
         return self._feed(data)
@@ -359,7 +359,7 @@ class Parser:
     def release(self) -> None:
         """Give back what an unfinished body took from the budget. The connection is gone."""
         if self._state == self._in_body:
-            self._budget.give(self._left + len(self._body))
+            self._budget.give(len(self._body) or self._left)
         self._close()
 
     # Each state takes the bytes from `at` on and returns how far it got.
@@ -388,7 +388,7 @@ class Parser:
             self._refuse_push(self._bad_size(size), size, out)
             return start
         begin, end = start, len(data)
-        bodies = []
+        bodies: list[bytes | bytearray] = []
         while (stop := start + size) <= end:
             bodies.append(data[start:stop])
             start = stop
@@ -403,7 +403,7 @@ class Parser:
         elif bodies:
             last = begin + (len(bodies) - 1) * (size + len(line)) + size
             ends = data[begin + size - 1 : last : size + len(line)]
-            lf_count = data.count(b"\n", begin, last) - len(bodies) + 1
+            lf_count = count_lf(memoryview(data)[begin:last]) - len(bodies) + 1
             if lf_count == len(bodies) == ends.count(b"\n"):
                 out.append(Pushes(topic, bodies, None))
             else:
@@ -475,25 +475,40 @@ class Parser:
         self._state = self._in_body
 
     def _in_body(self, data: bytes, at: int, out: list[Request]) -> int:
-        body: bytes | bytearray
-        if len(data) - at < self._left:
-            self._body += memoryview(data)[at:]
-            self._left -= len(data) - at
-            return len(data)
         end = at + self._left
-        if self._body:
-            self._body += memoryview(data)[at:end]
-            body = self._body
-        else:
-            body = data[at:end]
+        if not self._body and end <= len(data):
+            self._body_is_here(data[at:end], out)
+            return end
+        piece = memoryview(data)[at:end]
+        room = self.room()
+        assert room is not None
+        room[: len(piece)] = piece
+        out += self.filled(len(piece))
+        return at + len(piece)
+
+    def room(self) -> memoryview | None:
+        """What is still missing of a body, to be received into without a copy; then `filled`."""
+        if self._state != self._in_body:
+            return None
+        if not self._body:
+            self._body = bytearray(self._left)
+        return memoryview(self._body)[-self._left :]
+
+    def filled(self, size: int) -> list[Request]:
+        out: list[Request] = []
+        self._left -= size
+        if not self._left:
+            self._body_is_here(self._body, out)
+        return out
+
+    def _body_is_here(self, body: bytes | bytearray, out: list[Request]) -> None:
         self._budget.give(len(body))
         self._state, self._body = self._in_commands, bytearray()
         push = self._push
         if push == Push(push.topic, b""):
-            _plain_one_by_one(push.topic, [bytes(body)], out)
+            _plain_one_by_one(push.topic, [body], out)
         else:
             out.append(push._replace(body=body))
-        return end
 
     def _in_one_line(self, data: bytes, at: int, out: list[Request]) -> int:
         end = data.find(b"\n", at)
@@ -549,11 +564,11 @@ def _push_with(topic: str, options: dict[str, Any]) -> Push:
     )
 
 
-def _plain_one_by_one(topic: str, bodies: list[bytes], out: list[Request]) -> None:
+def _plain_one_by_one(topic: str, bodies: list[bytes | bytearray], out: list[Request]) -> None:
     """Plain pushes of which some hold several messages, or are refused."""
     for body in bodies:
         if body.endswith(b"\n"):
-            count = body.count(b"\n")
+            count = count_lf(body)
             out.append(Pushes(topic, [body], [count] if count > 1 else None))
         else:
             out.append(Refused(BadRequest("a body of lines must end in LF")))

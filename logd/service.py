@@ -11,6 +11,7 @@ import fnmatch
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from logd.batch import body_sum, count_messages, inflate
@@ -44,7 +45,7 @@ from logd.protocol import (
 )
 from logd.protocol import Config as ConfigRequest
 from logd.store import Store
-from logd.topic import Answer, Scheduler, Timer, Topic
+from logd.topic import PendingPush, Scheduler, Timer, Topic
 
 VERSION = "0.1.0"
 SMALL_REPLY_BYTES = 64 * 1024  # read and sent as bytes; more goes from file to socket
@@ -109,46 +110,47 @@ class Service:
 
     # -- pushes ---------------------------------------------------------------------------------
 
-    def push(self, request: Pushes | Push, answer: Answer) -> bool:
-        """Store it. False if what comes behind it on its connection must wait for the answer."""
-        if isinstance(request, Pushes):
-            topic = self.store.topics.get(request.topic)
-            if topic is not None:
-                topic.push(request, answer)
-            else:
-                self._push_new(request, answer)
-            return True
-        if request.enc.endswith("+zstd"):
-            self._push_later(request, answer)
+    def push(self, push: Pushes, pending: PendingPush) -> None:
+        """Store a run of plain pushes, which the parser has checked; `pending` hears of it."""
+        topic = self.store.topics.get(push.topic)
+        if topic is not None:
+            topic.push(pending)
+        else:
+            self._push(push.topic, pending)
+
+    def push_batch(self, push: Push, pending: PendingPush) -> bool:
+        """Check a push and store it. False if that takes a while, and what follows it must wait."""
+        limit = self.config.max_batch_bytes
+        if push.enc.endswith("+zstd"):
+            self.scheduler.offload(
+                lambda: _checked(push, limit), partial(self._checked, push, pending)
+            )
             return False
         try:
-            self._push_batch(request, _checked(request, self.config.max_batch_bytes), answer)
+            batch = _checked(push, limit)
         except LogdError as error:
-            answer.refused(error)
+            self._checked(push, pending, None, error)
+        else:
+            self._checked(push, pending, batch, None)
         return True
 
-    def _push_new(self, pushes: Pushes, answer: Answer) -> None:
+    def _checked(
+        self, push: Push, pending: PendingPush, batch: Batch | None, error: BaseException | None
+    ) -> None:
+        if batch is not None:
+            pending.content = batch
+            self._push(push.topic, pending)
+        else:
+            refusal = (
+                error if isinstance(error, LogdError) else Internal(f"could not check: {error}")
+            )
+            pending.refused(refusal)
+
+    def _push(self, topic: str, pending: PendingPush) -> None:
         try:
-            self.store.topic_to_write(pushes.topic).push(pushes, answer)
+            self.store.topic_to_write(topic).push(pending)
         except LogdError as error:
-            answer.refused(error)
-
-    def _push_later(self, push: Push, answer: Answer) -> None:
-        """Inflating takes a while: check the body on another thread."""
-
-        def done(batch: Any, error: BaseException | None) -> None:
-            try:
-                if error is not None:
-                    raise error
-                self._push_batch(push, batch, answer)
-            except LogdError as refusal:
-                answer.refused(refusal)
-
-        limit = self.config.max_batch_bytes
-        self.scheduler.offload(lambda: _checked(push, limit), done)
-
-    def _push_batch(self, push: Push, batch: Batch, answer: Answer) -> None:
-        self.store.topic_to_write(push.topic).push(batch, answer)
+            pending.refused(error)
 
     # -- everything else ------------------------------------------------------------------------
 

@@ -11,42 +11,48 @@ import asyncio
 from collections import deque
 from typing import Any, cast
 
+from logd.batch import LINES
+from logd.bulk import BulkReceiver
 from logd.errors import Busy, LogdError, ShuttingDown
+from logd.group import Batch
 from logd.protocol import Budget, Parser, Push, Pushes, Refused, Request
 from logd.sending import FileSender
 from logd.service import Reply, Service, Waiting
 
 _MAX_IN_FLIGHT_BYTES = 2 << 20  # of pushes that one connection waits for
+_BULKY_BYTES = 16 << 10  # in one piece, and a body still goes on behind it
 _LINGER_S = 1.0
 _ONE_OK = b"OK %d 1\r\n"
+_UNCHECKED = Batch(b"", LINES, 0, "")
 
 
 class PushSlot:
     """The place of a push, or a run of pushes, in the order of a connection's replies."""
 
-    __slots__ = ("connection", "holds", "reply", "request")
+    __slots__ = ("connection", "content", "holds", "messages", "offset", "reply")
 
-    def __init__(self, connection: Connection, request: Pushes | Push) -> None:
+    def __init__(self, connection: Connection, content: Pushes | Batch) -> None:
         self.connection = connection
-        self.request = request
+        self.content = content
         self.reply: bytes | None = None
         self.holds = False
+        self.offset = self.messages = 0
 
-    def stored(self, offset: int, messages: int) -> None:
-        request = self.request
-        if type(request) is not Pushes:
-            self.reply = b"OK %d %d\r\n" % (offset, messages)
-        elif request.counts is not None:
-            self.reply = _ok_lines(offset, request.counts)
-        elif len(request.bodies) == 1:
-            self.reply = b"OK %d 1\r\n" % offset
+    def stored(self) -> None:
+        content = self.content
+        if not isinstance(content, Pushes):
+            self.reply = b"OK %d %d\r\n" % (self.offset, self.messages)
+        elif content.counts is not None:
+            self.reply = _ok_lines(self.offset, content.counts)
+        elif len(content.bodies) == 1:
+            self.reply = _ONE_OK % self.offset
         else:
-            count = len(request.bodies)
-            self.reply = (_ONE_OK * count) % tuple(range(offset, offset + count))
+            count = len(content.bodies)
+            self.reply = (_ONE_OK * count) % tuple(range(self.offset, self.offset + count))
         self.connection.answered(self)
 
     def refused(self, error: LogdError) -> None:
-        count = len(self.request.bodies) if type(self.request) is Pushes else 1
+        count = len(self.content.bodies) if isinstance(self.content, Pushes) else 1
         self.reply = error.line() * count
         self.connection.answered(self)
 
@@ -90,7 +96,7 @@ class Connection(asyncio.Protocol):
         self._connections = connections
         self._service = connections.service
         config = connections.service.config
-        self._parser = Parser(config.max_batch_bytes, connections.budget)
+        self.parser = Parser(config.max_batch_bytes, connections.budget)
         self._queue: deque[Request] = deque()  # not started yet
         self._slots: deque[PushSlot] = deque()  # pushes under way, in order
         self._in_flight_bytes = 0
@@ -101,6 +107,7 @@ class Connection(asyncio.Protocol):
         self._advancing = False
         self._write_is_paused = False
         self._read_is_paused = False
+        self._is_bulky = False
         self._eof = False
         self._closing = False
         self._is_active = True  # since the last sweep
@@ -120,18 +127,20 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
+        self.received(self.parser.feed(data), len(data))
+        if len(data) >= _BULKY_BYTES and not self._is_bulky and self.parser.room() is not None:
+            self._is_bulky = True
+            self._transport.pause_reading()
+            self._transport.set_protocol(BulkReceiver(self))
+            if not self._read_is_paused:
+                self._transport.resume_reading()
+
+    def received(self, requests: list[Request], size: int) -> None:
         self._is_active = True
-        requests = self._parser.feed(data)
-        if self._queue or self._held or self._write_is_paused:
-            self._queue.extend(requests)
-        else:
-            self._advancing = True
-            for i, request in enumerate(requests):
-                if not self._start(request):
-                    self._queue.extend(requests[i:])
-                    break
-            self._advancing = False
-        self._in_flight_bytes += len(data)
+        for request in requests:
+            if self._queue or not self._start(request):
+                self._queue.append(request)
+        self._in_flight_bytes += size
         if self._queue or self._in_flight_bytes > _MAX_IN_FLIGHT_BYTES:
             self._control_reading()
 
@@ -146,7 +155,7 @@ class Connection(asyncio.Protocol):
         self._closing = True
         self._connections.open.discard(self)
         self._service.connections -= 1
-        self._parser.release()
+        self.parser.release()
         self._queue.clear()
         if self._waiting is not None:
             self._waiting.cancel()
@@ -172,16 +181,20 @@ class Connection(asyncio.Protocol):
         """Start one request, unless one before it has to be answered first."""
         if self._held or self._write_is_paused:
             return False
-        if isinstance(request, (Pushes, Push)):
+        if isinstance(request, Pushes):
             slot = PushSlot(self, request)
             self._slots.append(slot)
-            if not self._service.push(request, slot) and slot.reply is None:
+            self._service.push(request, slot)
+        elif isinstance(request, Push):
+            slot = PushSlot(self, _UNCHECKED)
+            self._slots.append(slot)
+            if not self._service.push_batch(request, slot):
                 self._held = slot.holds = True
-            return True
-        if self._slots:
+        elif self._slots:
             return False
-        self._held = True
-        self._waiting = self._service.handle(request, self)
+        else:
+            self._held = True
+            self._waiting = self._service.handle(request, self)
         return True
 
     def answered(self, slot: PushSlot) -> None:
@@ -271,7 +284,7 @@ class Connection(asyncio.Protocol):
         """Send what is to be sent, then nothing; swallow input for a moment, so that it arrives."""
         self._closing = True
         self._queue.clear()
-        self._parser.release()
+        self.parser.release()
         if self._read_is_paused:
             self._transport.resume_reading()
         if self._eof:
@@ -287,8 +300,8 @@ class Connection(asyncio.Protocol):
         if self._is_active or sent or self._waiting is not None or self._slots:
             self._is_active = False
             self._active_at = now_s
-        if not self._parser.unfinished or self._parser.begun != self._unfinished:
-            self._unfinished, self._unfinished_since = self._parser.begun, now_s
+        if not self.parser.unfinished or self.parser.begun != self._unfinished:
+            self._unfinished, self._unfinished_since = self.parser.begun, now_s
         idle_s, slow_s = now_s - self._active_at, now_s - self._unfinished_since
         if idle_s > config.idle_timeout_s or slow_s > config.request_timeout_s:
             self._transport.abort()

@@ -4,7 +4,7 @@ Lives on the loop's thread. What may wait for a disk (creating, rolling, syncing
 it as a job, one at a time; pushes that come meanwhile form the next group. Always: offsets are
 gapless; a group is stored whole or not at all; nothing is answered before the policy allows it, and
 nothing is readable before it could be answered. Knows nothing of asyncio, sockets or HTTP: the loop
-is behind `Scheduler`, a client behind `Answer`.
+is behind `Scheduler`, a client behind `PendingPush`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from sortedcontainers import SortedDict
 
 from logd import files
+from logd.batch import NO_ID
 from logd.checkpoint import Checkpoint, State
 from logd.config import Config
 from logd.disk import SyncFailed
@@ -55,10 +56,14 @@ class Scheduler(Protocol):
         """Nothing may be acknowledged any more: stop the daemon."""
 
 
-class Answer(Protocol):
-    """Whoever waits for a push."""
+class PendingPush(Protocol):
+    """A push on its way, and whoever waits for it."""
 
-    def stored(self, offset: int, messages: int) -> None: ...
+    content: Pushes | Batch
+    offset: int  # where it was stored: set before `stored` is called
+    messages: int  # how many; only for a Batch
+
+    def stored(self) -> None: ...
     def refused(self, error: LogdError) -> None: ...
 
 
@@ -93,8 +98,8 @@ class Topic:
         self._touch = touch  # hears of each sealed partition that is read
         self._policy = Policy(config.fsync, config.fsync_interval_s, config.fsync_batches)
         self._gathering = Gathering()
-        self._pending: deque[tuple[Pushes | Batch, Answer]] = deque()
-        self._awaiting: deque[tuple[int, list[tuple[Answer, int, int]]]] = deque()
+        self._pending: deque[PendingPush] = deque()
+        self._awaiting: deque[tuple[int, list[PendingPush]]] = deque()
         self._awaiting_count = 0
         self._waiters: dict[object, Callable[[], None]] = {}
         self._turn_is_due = False
@@ -152,13 +157,15 @@ class Topic:
 
     # -- writing --------------------------------------------------------------------------------
 
-    def push(self, request: Pushes | Batch, answer: Answer) -> None:
-        """Store this with the rest of the turn's pushes; `answer` hears of it."""
+    def push(self, push: PendingPush) -> None:
+        """Store this together with all that arrives in the same turn."""
         if self.closing:
-            answer.refused(ShuttingDown("the daemon is stopping; connect again in a moment"))
+            push.refused(ShuttingDown("the daemon is stopping; connect again in a moment"))
             return
-        self._pending.append((request, answer))
-        self._turn_soon()
+        self._pending.append(push)
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._scheduler.soon(self._turn)
 
     def _turn_soon(self) -> None:
         if not self._turn_is_due:
@@ -189,7 +196,7 @@ class Topic:
         )
 
     def _write_group(self) -> None:
-        group, answers = self._form_group()
+        group, pushes = self._form_group()
         try:
             if group.placed:
                 self._append(group)
@@ -197,53 +204,54 @@ class Topic:
             self.producers.rollback()
             self._tail_is_dirty = True
             refusal = _refusal(error)
-            for answer, _, _ in answers:
-                answer.refused(refusal)
+            for push in pushes:
+                push.refused(refusal)
             return
         self.producers.commit()
         if self._policy.answers_wait:
-            self._awaiting.append((group.next, answers))
-            self._awaiting_count += len(answers)
+            self._awaiting.append((group.next, pushes))
+            self._awaiting_count += len(pushes)
             if self._awaiting_count >= self._enough_at:
                 self._enough.set()
         else:
             self._publish(self._written)
-            for answer, offset, messages in answers:
-                answer.stored(offset, messages)
+            for push in pushes:
+                push.stored()
         self._sync_when_due()
 
-    def _form_group(self) -> tuple[Group, list[tuple[Answer, int, int]]]:
+    def _form_group(self) -> tuple[Group, list[PendingPush]]:
         """Take from the pending pushes as many as one write may hold."""
         now_ms = self._scheduler.now_ms()
         self._time_ms = max(now_ms, self._time_ms)
         self.clock_behind_ms = self._time_ms - now_ms
         group, pending = Group(self.active.next, self._time_ms), self._pending
-        answers: list[tuple[Answer, int, int]] = []
+        pushes: list[PendingPush] = []
         room_bytes = min(_GROUP_BYTES, self._config.partition_bytes - self.active.size)
         room_batches = min(_GROUP_BATCHES, self._policy.room(self._unsynced_batches()))
         while pending and group.size < room_bytes and len(group.placed) < room_batches:
-            request, answer = pending.popleft()
-            if type(request) is Pushes:
-                offset = group.add_plain(request.bodies, request.counts)
-                answers.append((answer, offset, 0))
-            else:
-                self._add_batch(group, request, answer, answers)  # type: ignore[arg-type]
+            push = pending.popleft()
+            content = push.content
+            if isinstance(content, Pushes):
+                push.offset = group.add_plain(content.bodies, content.counts)
+            elif not self._add_batch(group, content, push):
+                continue
+            pushes.append(push)
         group.close()
-        return group, answers
+        return group, pushes
 
-    def _add_batch(
-        self, group: Group, batch: Batch, answer: Answer, answers: list[tuple[Answer, int, int]]
-    ) -> None:
+    def _add_batch(self, group: Group, batch: Batch, push: PendingPush) -> bool:
+        """Add it, unless its producer's number shows it stored already, or out of turn."""
         try:
-            known = self.producers.stored(batch.id, batch.sum) if batch.id != "-" else None
+            known = self.producers.stored(batch.id, batch.sum) if batch.id != NO_ID else None
         except LogdError as error:
-            answer.refused(error)
-            return
+            push.refused(error)
+            return False
         if known is None:
             known = Stored(group.add(batch), batch.messages)
-            if batch.id != "-":
+            if batch.id != NO_ID:
                 self.producers.stage(batch.id, known, batch.sum)
-        answers.append((answer, *known))
+        push.offset, push.messages = known
+        return True
 
     def _append(self, group: Group) -> None:
         if self._tail_is_dirty:
@@ -314,10 +322,10 @@ class Topic:
         self._oldest_unsynced_at = started_at
         answered = 0
         while self._awaiting and self._awaiting[0][0] <= mark.next:
-            _, answers = self._awaiting.popleft()
-            answered += len(answers)
-            for answer, offset, messages in answers:
-                answer.stored(offset, messages)
+            _, pushes = self._awaiting.popleft()
+            answered += len(pushes)
+            for push in pushes:
+                push.stored()
         self._awaiting_count -= answered
         now = self._scheduler.monotonic_s()
         self._gathering.synced(answered, self._awaiting_count, started_at, now)
@@ -353,7 +361,7 @@ class Topic:
             self.closing = True
             self._scheduler.fatal(f"topic {self.name}: {error}")
         while self._pending:
-            self._pending.popleft()[1].refused(refusal)
+            self._pending.popleft().refused(refusal)
 
     def _mark_unclean(self) -> Callable[[], None]:
         self.checkpoint.write(self._state(self._written), synced=True)

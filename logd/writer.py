@@ -114,13 +114,14 @@ class Writer:
         """The same as `write` for each, at half the cost."""
         rest = iter(messages)
         while piece := list(islice(rest, _PIECE)):
-            size = sum(map(len, piece)) + len(piece)
-            if self._size + size > self._limit or set(map(type, piece)) != {bytes}:
-                for message in piece:
-                    self.write(message)
-            else:
-                self._buffer.extend(piece)
-                self._size += size
+            if set(map(type, piece)) == {bytes}:
+                size = sum(map(len, piece)) + len(piece)
+                if self._size + size <= self._limit:
+                    self._buffer.extend(piece)
+                    self._size += size
+                    continue
+            for message in piece:
+                self.write(message)
 
     def flush(self) -> None:
         """Send what is buffered, and wait until everything is acknowledged."""

@@ -1,0 +1,3 @@
+from logd.batch import Buffer
+
+def count(buffer: Buffer, /) -> int: ...
