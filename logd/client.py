@@ -87,6 +87,16 @@ def parse_address(address: str) -> tuple[str, int]:
     return match[1] or match[2], port
 
 
+def checked_topic(topic: str) -> str:
+    """The name, if it is one: a line end in it would be a second command."""
+    return topic_name(topic.encode("ascii", "backslashreplace"))
+
+
+def checked_where(at: Where) -> Where:
+    """The place, also where it is given as text: "first", "next", "@<unix ms>" or an offset."""
+    return where(at.encode("ascii", "backslashreplace")) if isinstance(at, str) else at
+
+
 def seal(topic: str, body: bytes, enc: str, *, compressed: bool = False) -> Push:
     """The push that carries this body, with the sum that protects it end to end."""
     if compressed:
@@ -105,7 +115,7 @@ class Client:
         self._socket: socket.socket | None = None
         try:
             self._socket = socket.create_connection(parse_address(address), timeout_s)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise ConnectionLost(
                 f"no logd answers at {address} ({_reason(error)}); check the address,"
                 " or start one there: logd --data-dir DIR --host ADDRESS"
@@ -160,7 +170,7 @@ class Client:
 
     def stats(self, topic: str | None = None) -> dict[str, str]:
         """What the daemon counts, overall or for one topic."""
-        return _named(self._text("STATS" if topic is None else f"STATS {_topic(topic)}"))
+        return _named(self._text("STATS" if topic is None else f"STATS {checked_topic(topic)}"))
 
     def topics(self, glob: str = "*") -> list[TopicInfo]:
         if not _GLOB.fullmatch(glob):
@@ -169,7 +179,7 @@ class Client:
         return [TopicInfo(words[0], *_numbers(words[1:], 4)) for words in lines]
 
     def partitions(self, topic: str) -> list[PartitionInfo]:
-        lines = _lines(self._text(f"PARTITIONS {_topic(topic)}"))
+        lines = _lines(self._text(f"PARTITIONS {checked_topic(topic)}"))
         return [PartitionInfo(*_numbers(words, 5)) for words in lines]
 
     def config(self) -> dict[str, str]:
@@ -187,14 +197,14 @@ class Client:
     # -- pipelining: send several, then take their replies in the same order -----------------------
 
     def send_push(self, push: Push) -> None:
-        self.send(push_line(push._replace(topic=_topic(push.topic))), push.body)
+        self.send(push_line(push._replace(topic=checked_topic(push.topic))), push.body)
 
     def send_read(self, read: Read) -> None:
-        at = where(read.where.encode()) if isinstance(read.where, str) else read.where
-        self.send(read_line(read._replace(topic=_topic(read.topic), where=at)))
+        topic, at = checked_topic(read.topic), checked_where(read.where)
+        self.send(read_line(read._replace(topic=topic, where=at)))
 
     def send_tail(self, topic: str, messages: int) -> None:
-        self.send(f"TAIL {_topic(topic)} {messages}\r\n".encode())
+        self.send(f"TAIL {checked_topic(topic)} {messages}\r\n".encode())
 
     def receive_pushed(self) -> Pushed:
         reply, _ = self._expect("OK", numbers=2)
@@ -331,15 +341,10 @@ class Client:
         )
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
-    return error.strerror or str(error) or type(error).__name__
-
-
-def _topic(topic: str) -> str:
-    """The name, checked here: a line end in it would be a second command."""
-    return topic_name(topic.encode())
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def _lines(text: str) -> list[list[str]]:

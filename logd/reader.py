@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, repeat
 from typing import NamedTuple, Self
 
 from logd.batch import GAP, MAX_NUMBER, Found, reading, scan, split_body
-from logd.client import Batches, Client
+from logd.client import Batches, Client, checked_topic, checked_where
 from logd.errors import BadRequest, DamagedBatch, OutOfRange
-from logd.protocol import Read, Where, topic_name, where
+from logd.protocol import Read, Where
+
+try:
+    from logd import _lines
+except ImportError:  # no compiler where this was installed
+    _lines = None  # type: ignore[assignment]
 
 WAIT_MS = 30_000  # of one long poll, well below the daemon's limit
 
@@ -81,8 +86,8 @@ class Reader:
         read_bytes: int = 1 << 20,
         on_gap: OnGap = warn_of_gap,
     ) -> None:
-        self._topic = topic_name(topic.encode())
-        self._where = where(start.encode()) if isinstance(start, str) else start
+        self._topic = checked_topic(topic)
+        self._where = checked_where(start)
         self._tail = tail
         if tail == 0:
             self._where, self._tail = "next", None
@@ -208,8 +213,10 @@ def split(found: Found, start: int, stop: int) -> Batch:
 _new_message: Callable[[type[Message], tuple[int, int, bytes]], Message] = tuple.__new__
 
 
-def _messages(batch: Batch) -> Iterator[Message]:
-    """Made without running Python per message: 170 ns each; by `Message(...)` it is 360."""
+def _messages(batch: Batch) -> Iterable[Message]:
+    """Made without running Python per message: 170 ns each, 60 by the C module."""
+    if _lines is not None:
+        return _lines.label(Message, batch.offset, batch.time_ms, batch.messages)
     offsets = range(batch.offset, batch.offset + len(batch.messages))
     fields = zip(offsets, repeat(batch.time_ms), batch.messages)
     return map(_new_message, repeat(Message), fields)

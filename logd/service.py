@@ -178,14 +178,14 @@ class Service:
         """READ: plan, then send; what is not in memory is fetched first, off the loop."""
         try:
             topic = self.store.topic(read.topic)
-            offset = topic.resolve(read.where)
-            if offset == topic.visible_next and read.wait_ms and not topic.closing:
+            offset = topic.view.resolve(read.where)
+            if offset == topic.view.next and read.wait_ms and not topic.closing:
                 return Waiting(self, topic, read._replace(where=offset), door)
             door.reply(self._read_now(topic, offset, read))
         except NotCached as cold:
             self._warm(cold, read, door, tries)
         except DamagedBatch as error:
-            reason = f"first={topic.first} next={topic.visible_next} {error.text}"
+            reason = f"first={topic.view.first} next={topic.view.next} {error.text}"
             self.refuse(Faulted(reason), door)
         except OSError as error:
             self.refuse(IoError(f"the disk refused: {error}"), door)
@@ -196,7 +196,7 @@ class Service:
     def _read_now(self, topic: Topic, offset: int, read: Read) -> Reply:
         limit = self.config.max_reply_bytes
         max_bytes = max(1, min(read.max_bytes, limit) if read.max_bytes is not None else limit)
-        plan = topic.plan(offset, read.messages, max_bytes)
+        plan = topic.view.plan(offset, read.messages, max_bytes)
         size = sum(part.size for part in plan.slices)
         head = b"BATCHES %d %d %d\r\n" % (offset, plan.messages, size)
         self.counters["reads"] += 1
@@ -218,25 +218,26 @@ class Service:
         self.scheduler.offload(cold.warm, done)
 
     def _tail(self, tail: Tail, door: Door) -> Waiting | None:
-        topic = self.store.topic(tail.topic)
-        start = max(topic.first, topic.visible_next - tail.messages)
+        view = self.store.topic(tail.topic).view
+        start = max(view.first, view.next - tail.messages)
         return self.read(Read(tail.topic, start, tail.messages), door)
 
     # -- text replies ---------------------------------------------------------------------------
 
     def _topics(self, request: Topics) -> bytes:
         rows = [
-            f"{name} {topic.first} {topic.visible_next} {topic.size} {len(topic.partitions)}\n"
+            f"{name} {view.first} {view.next} {view.size} {len(view.partitions)}\n"
             for name, topic in sorted(self.store.topics.items())
+            for view in (topic.view,)
             if topic.ready and fnmatch.fnmatchcase(name, request.glob)
         ]
         return _text("".join(rows).encode())
 
     def _partitions(self, request: Partitions) -> bytes:
-        topic = self.store.topic(request.topic)
+        view = self.store.topic(request.topic).view
         rows = []
-        for partition in topic.partitions.values():
-            next_, size = topic.visible(partition)
+        for partition in view.partitions.values():
+            next_, size = view.visible(partition)
             rows.append(
                 f"{partition.first} {next_} {size}"
                 f" {partition.min_time_ms} {partition.newest_time_ms}\n"
@@ -256,7 +257,7 @@ class Service:
                     "fsync": self.config.fsync,
                     "connections": self.connections,
                     "topics": len(ready),
-                    "bytes": sum(topic.size for topic in ready),
+                    "bytes": sum(topic.view.size for topic in ready),
                     **self.counters,
                 }
             )

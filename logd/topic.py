@@ -1,4 +1,4 @@
-"""One topic: its partitions in order, its writes in groups, its reads as plans, its waiters.
+"""One topic: its writes in groups, its syncs, its rolls, and who waits for what.
 
 Lives on the loop's thread. What may wait for a disk (creating, rolling, syncing, closing) runs off
 it as a job, one at a time; pushes that come meanwhile form the next group. Always: offsets are
@@ -14,9 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
-
-from sortedcontainers import SortedDict
+from typing import Any, Protocol
 
 from logd import files
 from logd.batch import NO_ID
@@ -24,16 +22,16 @@ from logd.checkpoint import Checkpoint, State
 from logd.config import Config
 from logd.disk import SyncFailed
 from logd.durability import Gathering, Policy
-from logd.errors import IoError, LogdError, NoSpace, OutOfRange, ShuttingDown
+from logd.errors import IoError, LogdError, NoSpace, ShuttingDown
 from logd.files import Mark
 from logd.group import Batch, Group
-from logd.partition import Partition, Slice
+from logd.partition import Partition
 from logd.producers import Producers, Stored
-from logd.protocol import At, Pushes, Where
+from logd.protocol import Pushes
+from logd.view import View
 
 _GROUP_BATCHES = 500  # two buffers each, and the kernel takes 1,024 in one call
 _GROUP_BYTES = 16 << 20
-_REPLY_PARTITIONS = 64  # a reply holds on to at most so many files
 
 
 class Timer(Protocol):
@@ -67,14 +65,6 @@ class PendingPush(Protocol):
     def refused(self, error: LogdError) -> None: ...
 
 
-class Plan(NamedTuple):
-    """The answer to a READ: from which offset, how many messages, and the bytes."""
-
-    offset: int
-    messages: int
-    slices: list[Slice]
-
-
 class Topic:
     def __init__(
         self,
@@ -86,16 +76,13 @@ class Topic:
     ) -> None:
         self.name = name
         self.directory = directory
-        self.partitions: SortedDict = SortedDict()
+        self.view = View(touch)
         self.producers = Producers()
         self.ready = False  # its files exist
         self.closing = False
-        self.visible_next = 0
-        self.visible_size = 0  # of the active partition
         self.clock_behind_ms = 0
         self._config = config
         self._scheduler = scheduler
-        self._touch = touch  # hears of each sealed partition that is read
         self._policy = Policy(config.fsync, config.fsync_interval_s, config.fsync_batches)
         self._gathering = Gathering()
         self._pending: deque[PendingPush] = deque()
@@ -141,16 +128,16 @@ class Topic:
 
     def _take(self, opened: files.Opened) -> None:
         for partition in opened.partitions:
-            self.partitions[partition.first] = partition
+            self.view.add(partition)
         self.checkpoint: Checkpoint = opened.checkpoint
         self.producers = opened.producers
         self.id, self.epoch, self.epoch_began = opened.id, opened.epoch, opened.epoch_began
-        self.active: Partition = self.partitions.peekitem(-1)[1]
+        self.active = opened.partitions[-1]
         self._time_ms = opened.time_ms
         self._written = self._synced = Mark(
             self.active.first, self.active.size, self.active.next, 0
         )
-        self.visible_next, self.visible_size = self.active.next, self.active.size
+        self.view.show(self.active.next, self.active.size)
         self._created_at = self._scheduler.monotonic_s()
         self._marked_unclean = not opened.clean
         self.ready = True
@@ -181,12 +168,18 @@ class Topic:
             self._job(self._mark_unclean)
         elif self._is_full():
             self._job(self._roll)
-        elif not self._policy.holds(self._unsynced_batches(), self._oldest_unsynced_s()):
+        elif not self._is_held_back():
             self._write_group()
         if not self._pending:
             self._finish_closing()
         elif not self._job_is_running:
             self._turn_soon()
+
+    def _is_held_back(self) -> bool:
+        """Have syncs fallen so far behind that pushes must wait? Then one is under way."""
+        return self._job_is_running and self._policy.holds(
+            self._unsynced_batches(), self._oldest_unsynced_s()
+        )
 
     def _is_full(self) -> bool:
         age_s = self._config.partition_age_s
@@ -208,7 +201,7 @@ class Topic:
                 push.refused(refusal)
             return
         self.producers.commit()
-        if self._policy.answers_wait:
+        if self._policy.answers_wait and self._unsynced_batches():
             self._awaiting.append((group.next, pushes))
             self._awaiting_count += len(pushes)
             if self._awaiting_count >= self._enough_at:
@@ -266,7 +259,7 @@ class Topic:
 
     def _publish(self, mark: Mark) -> None:
         """Let readers see everything up to here."""
-        self.visible_next, self.visible_size = mark.next, mark.position
+        self.view.show(mark.next, mark.position)
         self._wake()
 
     def _wake(self) -> None:
@@ -333,7 +326,9 @@ class Topic:
             self._publish(mark)
 
     def _state(self, mark: Mark, clean: bool = False) -> State:
-        return State(self.first, mark.partition, mark.position, self.epoch, self.epoch_began, clean)
+        return State(
+            self.view.first, mark.partition, mark.position, self.epoch, self.epoch_began, clean
+        )
 
     # -- jobs: what may wait for the disk, one at a time ----------------------------------------
 
@@ -379,10 +374,11 @@ class Topic:
         def then() -> None:
             self._synced_to(self._written, self._scheduler.monotonic_s())
             old.sealed_now()
-            self.partitions[new.first] = self.active = new
+            self.active = new
+            self.view.add(new)
             self._written = Mark(new.first, 0, new.next, self._written.batches)
             self._synced = self._written
-            self.visible_next, self.visible_size = new.next, 0
+            self.view.show(new.next, 0)
             self._created_at = self._scheduler.monotonic_s()
 
         return then
@@ -423,14 +419,6 @@ class Topic:
 
     # -- reading --------------------------------------------------------------------------------
 
-    @property
-    def first(self) -> int:
-        return int(self.partitions.peekitem(0)[0])
-
-    @property
-    def size(self) -> int:
-        return sum(partition.size for partition in self.partitions.values())
-
     def wait(self, key: object, wake: Callable[[], None]) -> None:
         """Call `wake` once, as soon as there is more to read, or at the stop."""
         self._waiters[key] = wake
@@ -438,75 +426,14 @@ class Topic:
     def unwait(self, key: object) -> None:
         self._waiters.pop(key, None)
 
-    def resolve(self, where: Where) -> int:
-        """The offset that `where` means now."""
-        if isinstance(where, At):
-            return self._at_time(where.time_ms)
-        named = {"first": self.first, "next": self.visible_next}
-        offset = named[where] if isinstance(where, str) else where
-        if not self.first <= offset <= self.visible_next:
-            raise OutOfRange(f"first={self.first} next={self.visible_next}")
-        return offset
-
-    def _at_time(self, time_ms: int) -> int:
-        """Times never decrease, so the first partition that ends late enough holds it."""
-        firsts = self.partitions.keys()
-        low, high = 0, len(firsts)
-        while low < high:
-            middle = (low + high) // 2
-            if self.partitions[firsts[middle]].newest_time_ms < time_ms:
-                low = middle + 1
-            else:
-                high = middle
-        found = self.partitions[firsts[low]].since(time_ms) if low < len(firsts) else None
-        return min(found.header.offset, self.visible_next) if found else self.visible_next
-
-    def plan(self, offset: int, messages: int, max_bytes: int) -> Plan:
-        """Whole batches from the one that holds `offset`, as far as asked for or allowed."""
-        end = min(offset + messages, self.visible_next)
-        slices: list[Slice] = []
-        reached = offset
-        at = self.partitions.bisect_right(offset) - 1
-        while reached < end and max_bytes > 0 and len(slices) < _REPLY_PARTITIONS:
-            partition: Partition = self.partitions.peekitem(at)[1]
-            start = partition.position_of(reached) if not slices else 0
-            stop, reached_here = self._stop(partition, end)
-            if stop - start > max_bytes:
-                limit = start + max_bytes
-                stop, reached_here = partition.boundary(start, limit)
-                if stop > limit and slices:
-                    break
-                max_bytes = 0
-            if partition.sealed:
-                self._touch(partition)
-            slices.append(Slice(partition.file, start, stop - start))
-            max_bytes -= stop - start
-            reached = reached_here
-            at += 1
-        return Plan(offset, max(0, reached - offset), slices)
-
-    def _stop(self, partition: Partition, end: int) -> tuple[int, int]:
-        """Where to stop reading this partition when everything before `end` is wanted."""
-        next_, size = self.visible(partition)
-        if end >= next_:
-            return size, next_
-        last = partition.holding(end - 1)
-        return last.end, last.header.next
-
-    def visible(self, partition: Partition) -> tuple[int, int]:
-        """Up to which offset and position readers may see this partition."""
-        if partition is self.active:
-            return self.visible_next, self.visible_size
-        return partition.next, partition.size
-
     def stats(self) -> dict[str, Any]:
         return {
             "topic": self.name,
             "id": self.id,
-            "first": self.first,
-            "next": self.visible_next,
-            "bytes": self.size,
-            "partitions": len(self.partitions),
+            "first": self.view.first,
+            "next": self.view.next,
+            "bytes": self.view.size,
+            "partitions": len(self.view.partitions),
             "epoch": self.epoch,
             "epoch_began": self.epoch_began,
             "fsync": self._policy.mode,

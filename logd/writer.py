@@ -25,9 +25,8 @@ from time import monotonic
 from typing import Self
 
 from logd.batch import encode_body
-from logd.client import Client, ConnectionLost, seal
+from logd.client import Client, ConnectionLost, checked_topic, seal
 from logd.errors import Internal, LogdError
-from logd.protocol import topic_name
 
 KEEP_ALIVE_S = 60.0  # well below the daemon's idle timeout
 
@@ -39,7 +38,8 @@ class Writer:
     """Writes to one topic, from any number of threads. A context manager; `close` flushes.
 
     A batch goes out when it has `batch_bytes`, or when its oldest message has waited `linger_s`
-    (None or 0: only by size and `flush`). A larger message is a batch of its own.
+    (None or 0: only by size and `flush`). A larger message is a batch of its own. A Client that is
+    passed in is the writer's alone until it is closed.
     `acknowledged` counts messages; `first_offset` and `next_offset` span them.
     """
 
@@ -80,7 +80,7 @@ class Writer:
     ) -> None:
         if batch_bytes < 1 or max_in_flight < 1:
             raise ValueError("batch_bytes and max_in_flight must be at least 1")
-        self._topic = topic_name(topic.encode())
+        self._topic = checked_topic(topic)
         self._owned = isinstance(target, str)
         self._client = Client(target) if isinstance(target, str) else target
         self._batch_bytes, self._max_in_flight = batch_bytes, max_in_flight

@@ -1,0 +1,59 @@
+"""The `log-cli` command: its subcommands, and what its exit codes mean.
+
+    0 done   1 usage or no connection   2 refused by the server   3 out of range or data loss
+    130 interrupted
+
+Typer alone is imported at start; a command imports the client when it runs, so that `--help` and
+completion stay quick. An error ends in one sentence on stderr that says what to do.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from cli import connect, failures
+from cli.ping import ping
+from cli.read import read
+from cli.stats import stats
+from cli.tail import tail
+from cli.topics import topics
+from cli.write import write
+
+app = typer.Typer(
+    help="Write to a logd, read from it, follow it.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # rich would cost 60 ms of every --help
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (write, read, tail, stats, topics, ping):
+    app.command()(command)
+
+
+@app.callback()
+def everywhere(ctx: typer.Context, host: connect.GlobalHost = connect.DEFAULT_HOST) -> None:
+    ctx.obj = host
+
+
+def main() -> None:
+    try:
+        app(prog_name="log-cli")
+    except SystemExit as end:
+        # Only Typer itself ends this way: it has said what is wrong, with its own code for it.
+        sys.exit(failures.USAGE if end.code == failures.TYPER_USAGE else end.code)
+    except KeyboardInterrupt:
+        sys.exit(failures.INTERRUPTED)
+    except Exception as error:
+        explained = failures.explain(error)
+        if explained is None:
+            raise
+        code, sentence = explained
+        print(f"log-cli: {sentence}", file=sys.stderr)
+        sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

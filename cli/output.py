@@ -1,0 +1,143 @@
+"""How messages look on stdout: each form turns a batch into the bytes to write.
+
+The forms hand a message's bytes through as they are. Only JSON has to choose: text where it is
+UTF-8, else base64 under a name of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import string
+import sys
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, BinaryIO
+
+import typer
+
+from cli.failures import Misuse
+from cli.since import iso_time
+
+if TYPE_CHECKING:
+    from logd.reader import Batch
+
+Render = Callable[["Batch"], bytes]
+FIELDS = ("topic", "offset", "time", "time_ms", "message")
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+_ESCAPE = re.compile(r"\\([nt0\\])")
+_ESCAPED = {"n": "\n", "t": "\t", "0": "\0", "\\": "\\"}
+
+
+class Form(StrEnum):
+    text = "text"
+    json = "json"
+    raw = "raw"
+
+
+class Table(StrEnum):
+    text = "text"
+    json = "json"
+
+
+def renderer(topic: str, form: Form, template: str | None) -> Render:
+    if template is not None:
+        return _by_template(topic, template)
+    if form is Form.json:
+        return lambda batch: _as_json(topic, batch)
+    return _as_text if form is Form.text else _as_raw
+
+
+def _as_text(batch: Batch) -> bytes:
+    return b"\n".join(batch.messages) + b"\n"
+
+
+def _as_raw(batch: Batch) -> bytes:
+    return b"".join(batch.messages)
+
+
+def _as_json(topic: str, batch: Batch) -> bytes:
+    """Put together by hand: 0.6 µs per message, where a dict and `json.dumps` take 4."""
+    start = f'{{"topic": {_encode(topic)}, "offset": '
+    time = f', "time": {_encode(iso_time(batch.time_ms))}, '
+    lines = [
+        f"{start}{offset}{time}{_json_message(message)}}}\n"
+        for offset, message in enumerate(batch.messages, batch.offset)
+    ]
+    return "".join(lines).encode()
+
+
+def _json_message(message: bytes) -> str:
+    try:
+        return f'"message": {_encode(message.decode())}'
+    except UnicodeDecodeError:
+        return f'"message_base64": "{b64encode(message).decode()}"'
+
+
+def json_line(fields: dict[str, object]) -> bytes:
+    return f"{_encode(fields)}\n".encode()
+
+
+def _by_template(topic: str, template: str) -> Render:
+    pieces = list(_pieces(template))
+
+    def render(batch: Batch) -> bytes:
+        values = {
+            "topic": topic.encode(),
+            "time": iso_time(batch.time_ms).encode(),
+            "time_ms": b"%d" % batch.time_ms,
+        }
+        lines = []
+        for offset, message in enumerate(batch.messages, batch.offset):
+            values["offset"], values["message"] = b"%d" % offset, message
+            lines.append(b"".join([text + values.get(field, b"") for text, field in pieces]))
+        return b"\n".join(lines) + b"\n"
+
+    return render
+
+
+def _pieces(template: str) -> Iterator[tuple[bytes, str]]:
+    """Text, and the field that follows it ("" for none)."""
+    try:
+        parts = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise Misuse(f"--format: {error}; a brace itself is written {{{{ or }}}}") from None
+    for text, field, spec, conversion in parts:
+        if field is not None and (field not in FIELDS or spec or conversion):
+            raise Misuse(f"--format knows {', '.join(f'{{{name}}}' for name in FIELDS)} only")
+        text = _ESCAPE.sub(lambda match: _ESCAPED[match[1]], text)
+        yield os.fsencode(text), field or ""
+
+
+def table(rows: list[tuple[object, ...]]) -> str:
+    """Rows of text with aligned columns: the first one to the left, numbers to the right."""
+    widths = [max(len(str(cell)) for cell in column) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [str(cell).rjust(width) for cell, width in zip(row, widths, strict=True)]
+        cells[0] = str(row[0]).ljust(widths[0])
+        lines.append("  ".join(cells))
+    return "\n".join(lines)
+
+
+@contextmanager
+def stdout() -> Iterator[BinaryIO]:
+    """Standard output for bytes. That its reader goes away, as `head` does, is no error."""
+    try:
+        try:
+            yield sys.stdout.buffer
+        finally:
+            sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # So that the interpreter's own flush at exit has nothing to complain about.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+
+
+def notice(text: str, quiet: bool = False) -> None:
+    """A remark for the person, never among the data."""
+    if not quiet:
+        print(f"log-cli: {text}", file=sys.stderr, flush=True)

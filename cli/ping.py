@@ -1,0 +1,17 @@
+"""`log-cli ping`: is the daemon there, and how far away?"""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import typer
+
+from cli import connect
+
+
+def ping(ctx: typer.Context, host: connect.Host = None) -> None:
+    """Print how long the daemon takes to answer."""
+    with connect.client(ctx, host) as client:
+        start = perf_counter()
+        client.ping()
+        print(f"{client.address} answered in {(perf_counter() - start) * 1000:.2f} ms")

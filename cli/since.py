@@ -1,0 +1,45 @@
+"""Points in time as people write them: `10m` ago, an ISO date and time, or `@` and unix ms."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from cli.failures import Misuse
+
+_DURATION = re.compile(r"(?:[0-9]{1,9}(?:ms|[smhdw]))+")
+_PART = re.compile(r"([0-9]+)(ms|[smhdw])")
+_UNIT_MS = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+def parse_since(text: str, now_ms: int) -> int:
+    """The unix milliseconds that this means now. A time without a zone is local time."""
+    if re.fullmatch(r"@[0-9]{1,18}", text):
+        return int(text[1:])
+    if _DURATION.fullmatch(text):
+        parts = _PART.findall(text)
+        return max(0, now_ms - sum(int(count) * _UNIT_MS[unit] for count, unit in parts))
+    try:
+        return max(0, (datetime.fromisoformat(text).astimezone(UTC) - _EPOCH) // _MS)
+    except (ValueError, OverflowError):
+        raise Misuse(
+            f"--since {text} is no time; write 10m, 1h30m, 2026-01-31T12:00:00Z or @<unix ms>"
+        ) from None
+
+
+def iso_time(time_ms: int) -> str:
+    """UTC with milliseconds; what lies beyond the calendar stays a number."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return f"@{time_ms}"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,34 @@
+"""`log-cli topics`: which topics there are, and how large."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli import connect
+from cli.output import Table, json_line, notice, stdout, table
+
+Glob = Annotated[str, typer.Argument(help="Only topics that match, as in 'app-*'.")]
+Output = Annotated[
+    Table, typer.Option("-o", "--output", help="text: a table. json: one object per line.")
+]
+
+
+def topics(
+    ctx: typer.Context,
+    glob: Glob = "*",
+    output: Output = Table.text,
+    host: connect.Host = None,
+) -> None:
+    """List topics with their first and next offset."""
+    with connect.client(ctx, host) as client:
+        found = client.topics(glob)
+    with stdout() as out:
+        if output is Table.json:
+            out.writelines(json_line(topic._asdict()) for topic in found)
+        elif found:
+            heads = tuple(name.upper() for name in found[0]._fields)
+            out.write(f"{table([heads, *found])}\n".encode())
+        else:
+            notice(f"no topic matches {glob}")

@@ -1,0 +1,291 @@
+"""The reader on a topic in memory: where it starts, what it cuts and refuses, how it ends."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logd.batch import GAP, body_sum, compress, encode_body, encode_header
+from logd.client import Batches, Client
+from logd.errors import DamagedBatch, NotFound, OutOfRange
+from logd.protocol import At, Read, Where
+from logd.reader import Batch, Gap, Message, Reader, check
+
+
+def batch(offset: int, messages: list[bytes], time_ms: int = 1000, *, small: bool = False) -> bytes:
+    body, enc = encode_body(messages)
+    if small:
+        body, enc = compress(body, enc)
+    return encode_header(offset, len(messages), len(body), time_ms, enc, body_sum(body)) + body
+
+
+def gap(offset: int, messages: int) -> bytes:
+    return encode_header(offset, messages, 0, 1000, GAP, body_sum(b""))
+
+
+class Log(Client):
+    """A topic in memory: (first offset, count, bytes) of each batch, read as the protocol says.
+
+    A reply has at most `per_reply` batches; `sent` has every READ or TAIL that was asked.
+    """
+
+    def __init__(self, batches: list[bytes], counts: list[int], first: int = 0, per_reply: int = 3):
+        starts = [first + sum(counts[:i]) for i in range(len(counts))]
+        self.stored = list(zip(starts, counts, batches, strict=True))
+        self.first, self.next = first, first + sum(counts)
+        self.per_reply = per_reply
+        self.sent: list[Read | int] = []
+        self.due: deque[Read | int] = deque()
+
+    def send_read(self, read: Read) -> None:
+        self.sent.append(read)
+        self.due.append(read)
+
+    def send_tail(self, topic: str, messages: int) -> None:
+        self.sent.append(messages)
+        self.due.append(messages)
+
+    def receive_batches(self, wait_ms: int = 0) -> Batches:
+        asked = self.due.popleft()
+        if isinstance(asked, int):
+            start, messages = max(self.first, self.next - asked), asked
+        else:
+            start, messages = self._resolve(asked), asked.messages
+        if not self.first <= start <= self.next:
+            raise OutOfRange(f"first={self.first} next={self.next}")
+        found = [
+            (offset + count, data)
+            for offset, count, data in self.stored
+            if offset + count > start and offset < start + messages
+        ][: self.per_reply]
+        end = found[-1][0] if found else start
+        return Batches(start, end - start, bytearray().join(data for _, data in found))
+
+    def _resolve(self, read: Read) -> int:
+        if isinstance(read.where, int):
+            return read.where
+        return self.next if read.where == "next" else self.first
+
+    def close(self) -> None:
+        pass
+
+
+def numbered(counts: list[int], first: int = 0, per_reply: int = 3) -> Log:
+    """Each message is its own offset."""
+    starts = [first + sum(counts[:i]) for i in range(len(counts))]
+    batches = [
+        batch(start, [b"%d" % n for n in range(start, start + count)], 1000 + start)
+        for start, count in zip(starts, counts, strict=True)
+    ]
+    return Log(batches, counts, first, per_reply)
+
+
+def offsets(reader: Reader) -> list[int]:
+    messages = list(reader)
+    assert all(message.value == b"%d" % message.offset for message in messages)
+    return [message.offset for message in messages]
+
+
+@given(
+    counts=st.lists(st.integers(1, 5), max_size=8),
+    first=st.integers(0, 3),
+    per_reply=st.integers(1, 4),
+    start=st.integers(0, 12),
+    limit=st.none() | st.integers(0, 12),
+    until=st.none() | st.integers(0, 12),
+)
+def test_exactly_what_was_asked_for(
+    counts: list[int],
+    first: int,
+    per_reply: int,
+    start: int,
+    limit: int | None,
+    until: int | None,
+) -> None:
+    log = numbered(counts, first, per_reply)
+    start = min(max(start, log.first), log.next)
+    wanted = [n for n in range(start, log.next) if until is None or n < until][:limit]
+    assert offsets(Reader(log, "app", start=start, limit=limit, until=until)) == wanted
+    assert not log.due
+
+
+@given(counts=st.lists(st.integers(1, 5), max_size=8), tail=st.integers(0, 12))
+def test_the_last_so_many(counts: list[int], tail: int) -> None:
+    log = numbered(counts, first=2)
+    wanted = list(range(2, log.next))[-tail:] if tail else []
+    assert offsets(Reader(log, "app", tail=tail)) == wanted
+
+
+def test_messages_have_names_and_the_time_of_their_batch() -> None:
+    reader = Reader(numbered([2, 1]), "app")
+    assert list(reader) == [(0, 1000, b"0"), (1, 1000, b"1"), (2, 1002, b"2")]
+    message = next(iter(Reader(numbered([1]), "app")))
+    assert isinstance(message, Message)
+    assert (message.offset, message.time_ms, message.value) == (0, 1000, b"0")
+
+
+def test_batches_are_lists_already_cut() -> None:
+    reader = Reader(numbered([3, 3, 3]), "app", start=1, limit=6)
+    assert list(reader.batches()) == [
+        Batch(1, 1000, [b"1", b"2"]),
+        Batch(3, 1003, [b"3", b"4", b"5"]),
+        Batch(6, 1006, [b"6"]),
+    ]
+    assert reader.next_offset == 9
+
+
+def test_iterating_again_goes_on_where_it_stopped() -> None:
+    reader = Reader(numbered([3, 3]), "app")
+    for message in reader:
+        if message.offset == 1:
+            break
+    assert [message.offset for message in reader] == [2, 3, 4, 5]
+
+
+def test_an_abandoned_reader_leaves_nothing_due_on_a_client_it_was_given() -> None:
+    log = numbered([1] * 9)
+    next(iter(Reader(log, "app")))
+    assert not log.due
+
+
+def test_on_its_own_connection_it_asks_ahead_and_never_for_too_much() -> None:
+    log = numbered([2] * 9)
+    reader = Reader(log, "app", limit=9)
+    reader._owned = True
+    next(reader.batches())
+    assert [(r.where, r.messages) for r in log.sent if isinstance(r, Read)] == [
+        ("first", 9),
+        (6, 3),
+    ]
+    assert sum(len(found.messages) for found in reader.batches()) == 7
+    assert not log.due
+
+
+def test_every_encoding() -> None:
+    messages = [b"", b"two\nlines", b"\xff\0"]
+    log = Log(
+        [batch(0, messages), batch(3, messages, small=True), batch(6, [b"a"] * 9, small=True)],
+        [3, 3, 9],
+    )
+    assert [message.value for message in Reader(log, "app")] == messages * 2 + [b"a"] * 9
+
+
+def test_a_follower_waits_at_the_end_and_goes_on() -> None:
+    log = numbered([2])
+    reader = Reader(log, "app", start="next", follow=True, limit=3)
+    waits = 0
+
+    def arrive(wait_ms: int = 0) -> Batches:
+        nonlocal waits
+        waits += 1
+        if waits == 3:  # nothing came during two waits
+            log.stored.append((2, 3, batch(2, [b"2", b"3", b"4"])))
+            log.next = 5
+        assert wait_ms > 0
+        return Log.receive_batches(log, wait_ms)
+
+    log.receive_batches = arrive  # type: ignore[method-assign]
+    assert offsets(reader) == [2, 3, 4]
+    assert [(r.where, r.wait_ms) for r in log.sent if isinstance(r, Read)] == [
+        ("next", 30_000),
+        (2, 30_000),
+        (2, 30_000),
+    ]
+
+
+def test_a_gap_is_told_and_does_not_count() -> None:
+    gaps: list[Gap] = []
+    log = Log([batch(0, [b"0", b"1"]), gap(2, 3), batch(5, [b"5", b"6"])], [2, 3, 2])
+    reader = Reader(log, "app", start=1, limit=2, on_gap=gaps.append)
+    assert offsets(reader) == [1, 5]
+    assert [(g.offset, g.messages) for g in gaps] == [(2, 3)]
+    assert "skipped offsets 2 to 4" in str(gaps[0])
+
+
+def test_a_gap_is_logged_where_nobody_asked_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert offsets(Reader(Log([gap(0, 3)], [3]), "app", start=1)) == []
+    assert "skipped offsets 1 to 2" in caplog.text
+
+
+def test_an_offset_that_is_gone_is_an_error_unless_the_first_will_do() -> None:
+    with pytest.raises(OutOfRange):
+        offsets(Reader(numbered([2], first=7), "app", start=3))
+    gaps: list[Gap] = []
+    log = numbered([2], first=7)
+    assert offsets(Reader(log, "app", start=3, or_first=True, on_gap=gaps.append)) == [7, 8]
+    assert [(g.offset, g.messages) for g in gaps] == [(3, 4)]
+
+
+def test_an_offset_above_the_end_is_an_error_always() -> None:
+    with pytest.raises(OutOfRange):
+        offsets(Reader(numbered([2], first=7), "app", start=10, or_first=True))
+
+
+def test_other_refusals_come_through() -> None:
+    class Missing(Log):
+        def receive_batches(self, wait_ms: int = 0) -> Batches:
+            raise NotFound("no topic app")
+
+    with pytest.raises(NotFound):
+        list(Reader(Missing([], []), "app"))
+
+
+@pytest.mark.parametrize("at", range(0, 200, 3))
+def test_a_flipped_bit_never_becomes_a_message(at: int) -> None:
+    data = bytearray(batch(0, [b"0" * 40]) + batch(1, [b"1" * 40]))
+    at %= len(data)
+    data[at] ^= 1
+    bodies: list[bytes] = []
+    with pytest.raises(DamagedBatch):
+        bodies.extend(bytes(found.body) for found in check(Batches(0, 2, data)))
+    assert bodies in ([], [b"0" * 40 + b"\n"])
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Batches(0, 1, bytearray(batch(1, [b"x"]))),
+        Batches(1, 1, bytearray(batch(0, [b"x"]))),
+        Batches(0, 3, bytearray(batch(0, [b"x"]))),
+        Batches(0, 1, bytearray(batch(0, [b"x", b"y"]))),
+        Batches(0, 2, bytearray(batch(0, [b"x"]) + batch(2, [b"y"]))),
+        Batches(0, 1, bytearray()),
+        Batches(0, 1, bytearray(batch(0, [b"x"])[:-1])),
+    ],
+)
+def test_a_reply_must_be_what_its_line_says(reply: Batches) -> None:
+    with pytest.raises(DamagedBatch):
+        list(check(reply))
+
+
+def test_a_sound_sum_over_a_wrong_count_is_damage() -> None:
+    body = b"one\ntwo\n"
+    data = encode_header(0, 3, len(body), 5, "lines", body_sum(body)) + body
+    with pytest.raises(DamagedBatch, match="2 messages, not 3"):
+        list(Reader(Log([data], [3]), "app"))
+
+
+def test_a_sound_sum_over_a_body_that_cannot_be_split_is_damage() -> None:
+    data = encode_header(0, 1, 3, 5, "sized", body_sum(b"abc")) + b"abc"
+    with pytest.raises(DamagedBatch, match="line of sizes"):
+        list(Reader(Log([data], [1]), "app"))
+
+
+def test_where_it_starts_is_said_as_in_the_protocol() -> None:
+    places: list[tuple[Where, Where]] = [("7", 7), ("@9", At(9)), (At(9), At(9)), (7, 7)]
+    for start, sent in places:
+        log = numbered([9])
+        next(iter(Reader(log, "app", start=start)))
+        assert isinstance(log.sent[0], Read)
+        assert log.sent[0].where == sent
+
+
+def test_neighbours_join() -> None:
+    found = list(Reader(numbered([4, 1, 7, 2], per_reply=2), "app").batches())
+    assert all(a.offset + len(a.messages) == b.offset for a, b in pairwise(found))
