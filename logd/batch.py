@@ -24,6 +24,7 @@ MAX_NUMBER = 2**63 - 1
 LINES, SIZED, LINES_ZSTD, SIZED_ZSTD = "lines", "sized", "lines+zstd", "sized+zstd"
 ENCODINGS = (LINES, SIZED, LINES_ZSTD, SIZED_ZSTD)
 GAP = "gap"
+_LF = 10
 NO_ID = "-"
 
 _NUMBER = rb"(0|[1-9][0-9]{0,18})"
@@ -41,11 +42,14 @@ Buffer = bytes | bytearray | memoryview
 try:
     from logd import _lines
 
-    count_lf = _lines.count
+    count_lf, split_lines = _lines.count, _lines.split
 except ImportError:  # no compiler where this was installed
 
     def count_lf(buffer: Buffer, /) -> int:
-        return (bytes(buffer) if isinstance(buffer, memoryview) else buffer).count(b"\n")
+        return bytes(buffer).count(b"\n")
+
+    def split_lines(buffer: Buffer, /) -> list[bytes]:
+        return bytes(buffer).split(b"\n")[:-1]
 
 
 class Header(NamedTuple):
@@ -201,16 +205,15 @@ def count_messages(body: bytes | bytearray, enc: str) -> int:
     return len(_sizes(body)[0])
 
 
-def split_body(body: bytes, enc: str, limit_bytes: int = 1 << 30) -> list[bytes]:
+def split_body(body: Buffer, enc: str, limit_bytes: int = 1 << 30) -> list[bytes]:
     """The messages of a body in any encoding."""
     if enc.endswith("+zstd"):
         body, enc = inflate(body, limit_bytes), enc.removesuffix("+zstd")
     if enc == LINES:
-        if not body.endswith(b"\n"):
+        if not len(body) or body[-1] != _LF:
             raise BadRequest("a body of lines must end in LF")
-        messages = body.split(b"\n")
-        messages.pop()
-        return messages
+        return split_lines(body)
+    body = bytes(body)
     sizes, start = _sizes(body)
     messages = []
     for size in sizes:

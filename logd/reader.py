@@ -200,7 +200,7 @@ def split(found: Found, start: int, stop: int) -> Batch:
     """The messages of one batch with offsets from `start` up to `stop`."""
     header = found.header
     try:
-        messages = split_body(bytes(found.body), header.enc)
+        messages = split_body(found.body, header.enc)
     except BadRequest as error:
         raise DamagedBatch(error.text, found.position) from None
     if len(messages) != header.messages:
