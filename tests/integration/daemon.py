@@ -1,0 +1,255 @@
+"""A real daemon in a process of its own, and a line to it that reads like a dialogue.
+
+    async with running(tmp_path, fsync="always") as server, dial(server) as line:
+        await line.send(b"PUSH app 6\\r\\nhello\\n")
+        await line.expect(b"OK 0 1\\r\\n")
+
+`running` also works with a plain `with`. Whatever happens in between, the process is ended by its
+own id. Everything that waits here waits for a line, a reply or an exit, and gives up after HANG_S.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from logd.batch import Header, reading, scan, split_body
+
+ROOT = Path(__file__).parents[2]
+HANG_S = 60.0  # only ever reached by something that would wait for ever
+
+
+class Daemon:
+    """`start`, then `stop` or `kill`, then perhaps `start` again: the data stays."""
+
+    def __init__(self, data_dir: Path, flags: tuple[str, ...]) -> None:
+        self.data_dir = data_dir
+        self.address = ""
+        self.process: subprocess.Popen[str] | None = None
+        self._command = [sys.executable, "-m", "logd", "--data-dir", str(data_dir)]
+        self._command += ["--host", "127.0.0.1:0", *flags]
+        self._said: list[str] = []
+        self._heard = threading.Event()
+        self._listener: threading.Thread | None = None
+
+    def start(self) -> Self:
+        """Run it, and return once it says that it is ready."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("LOGD_")}
+        self._said, self._heard, self.address = [], threading.Event(), ""
+        self.process = subprocess.Popen(
+            self._command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+        )
+        self._listener = threading.Thread(target=self._listen, args=(self.process,))
+        self._listener.start()
+        if not self._heard.wait(HANG_S) or not self.address:
+            self.kill()
+            raise AssertionError(f"the daemon did not start:\n{self.log}")
+        return self
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        with process.stderr as lines:
+            for line in lines:
+                self._said.append(line)
+                if ready := re.search(r"ready tcp=(\S+)", line):
+                    self.address = ready[1]
+                    self._heard.set()
+        self._heard.set()
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Ask it to stop; its exit code."""
+        assert self.process is not None
+        self.process.send_signal(how)
+        return self._ended()
+
+    def kill(self) -> None:
+        """End it as kill -9 does."""
+        self.stop(signal.SIGKILL)
+
+    def _ended(self) -> int:
+        assert self.process is not None
+        assert self._listener is not None
+        code = self.process.wait(HANG_S)
+        self._listener.join()
+        return code
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def log(self) -> str:
+        """What it said since its last start."""
+        return "".join(self._said)
+
+    def topic_dir(self, topic: str) -> Path:
+        return self.data_dir / "topics" / topic
+
+    def log_files(self, topic: str) -> list[Path]:
+        """The topic's partitions, oldest first."""
+        return sorted(self.topic_dir(topic).glob("*.log"))
+
+    def stored(self, topic: str) -> bytes:
+        """The bytes of all partitions of a topic, back to back."""
+        return b"".join(path.read_bytes() for path in self.log_files(topic))
+
+    def rss_bytes(self) -> int:
+        pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def cpu_s(self) -> float:
+        """Processor time it has used so far, its own and the kernel's for it."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+        if self._listener is not None:
+            self._listener.join()
+
+    async def __aenter__(self) -> Self:
+        return self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.__exit__()
+
+
+def running(directory: Path, *flags: str, **settings: object) -> Daemon:
+    """A daemon with its data in `directory`/data: `running(tmp_path, partition_bytes=100)`."""
+    for name, value in settings.items():
+        flags = (*flags, f"--{name.replace('_', '-')}", str(value))
+    return Daemon(directory / "data", flags)
+
+
+class Reply(NamedTuple):
+    """A reply's first line without its end, and the bytes behind it."""
+
+    head: bytes
+    body: bytes = b""
+
+
+class Line:
+    """One connection. Nothing here answers or retries by itself."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def send(self, data: bytes) -> None:
+        self._writer.write(data)
+        async with asyncio.timeout(HANG_S):
+            await self._writer.drain()
+
+    def send_no_more(self) -> None:
+        """Shut this side; the other may still answer."""
+        self._writer.write_eof()
+
+    async def expect(self, wanted: bytes) -> None:
+        """The next bytes are these; fails at the first that is not."""
+        got = b""
+        async with asyncio.timeout(HANG_S):
+            while len(got) < len(wanted) and wanted.startswith(got):
+                data = await self._reader.read(len(wanted) - len(got))
+                got += data
+                if not data:
+                    break
+        assert got == wanted
+
+    async def expect_end(self) -> None:
+        """The server says nothing more, and has shut its side."""
+        async with asyncio.timeout(HANG_S):
+            assert await self._reader.read(200) == b""
+
+    async def read_line(self) -> bytes:
+        async with asyncio.timeout(HANG_S):
+            return (await self._reader.readuntil(b"\n")).removesuffix(b"\r\n")
+
+    async def read_reply(self) -> Reply:
+        head = await self.read_line()
+        word, _, rest = head.partition(b" ")
+        if word not in (b"BATCHES", b"TEXT"):
+            return Reply(head)
+        async with asyncio.timeout(HANG_S):
+            return Reply(head, await self._reader.readexactly(int(rest.split()[-1])))
+
+    async def ask(self, data: bytes) -> Reply:
+        await self.send(data)
+        return await self.read_reply()
+
+    async def refused(self, data: bytes) -> str:
+        """Send something that must be refused; the code of the error."""
+        reply = await self.ask(data)
+        word, code, text = reply.head.split(b" ", 2)
+        assert word == b"ERR", reply.head
+        assert text
+        return code.decode()
+
+    async def values(self, command: bytes) -> dict[str, str]:
+        """What STATS or CONFIG say."""
+        text = (await self.ask(command + b"\r\n")).body.decode()
+        return dict(line.split(": ", 1) for line in text.splitlines())
+
+    async def stat(self, name: str, topic: str = "") -> int:
+        return int((await self.values(f"STATS {topic}".rstrip().encode()))[name])
+
+    async def until(self, name: str, value: int, topic: str = "") -> None:
+        """Wait for a counter of STATS to have this value: each look is a round trip."""
+        async with asyncio.timeout(HANG_S):
+            while await self.stat(name, topic) != value:
+                pass
+
+
+@asynccontextmanager
+async def dial(server: Daemon) -> AsyncIterator[Line]:
+    host, _, port = server.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        yield Line(reader, writer)
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+class Batch(NamedTuple):
+    """A batch as it was stored: its header, its messages, and all of its bytes."""
+
+    header: Header
+    messages: list[bytes]
+    data: bytes
+
+
+def batches(data: bytes) -> list[Batch]:
+    """What whole batches back to back hold; every sum is checked."""
+    return [
+        Batch(
+            found.header,
+            split_body(bytes(found.body), found.header.enc),
+            data[found.position : found.end],
+        )
+        for found in scan(reading(data), 0, len(data))
+    ]
+
+
+def messages(data: bytes) -> list[bytes]:
+    return [message for batch in batches(data) for message in batch.messages]
+
+
+def push(topic: str, body: bytes, options: str = "") -> bytes:
+    """The bytes of one PUSH, its body included."""
+    return f"PUSH {topic} {len(body)} {options}".rstrip().encode() + b"\r\n" + body

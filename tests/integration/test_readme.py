@@ -1,0 +1,131 @@
+"""The commands and programs in the documents do what is printed below them.
+
+`console` blocks are typed line by line into a shell, `python` blocks are run and, where a `text`
+block follows, must print it. Port 1774 is read as the port of the test's daemon.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from daemon import running
+from test_docs import Fence, sections
+
+INTERRUPTED = 130
+PATIENCE_S = 20.0
+
+
+class Typed(NamedTuple):
+    """A line typed into a shell, and what has to appear below it."""
+
+    line: str
+    output: list[str]
+
+
+def typed(fence: Fence) -> list[Typed]:
+    found: list[Typed] = []
+    for line in fence.lines:
+        if line.startswith("$ "):
+            found.append(Typed(line[2:], []))
+        else:
+            found[-1].output.append(line)
+    return found
+
+
+@cache
+def why_no_netcat() -> str | None:
+    """Why lines with `nc -N` cannot be run here; None where they can."""
+    if shutil.which("nc") is None:
+        return "nc is not installed"
+    help_ = subprocess.run(["nc", "-h"], capture_output=True, text=True, check=False)
+    known = re.search(r"^\s*-?N\b|-\w*N", help_.stdout + help_.stderr, re.MULTILINE)
+    return None if known else "this nc has no -N; install netcat-openbsd"
+
+
+@contextmanager
+def shell(line: str, address: str, directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """A shell that runs this line, and is killed where it takes too long."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with subprocess.Popen(
+        ["bash", "-c", line.replace("1774", address.rpartition(":")[2])],
+        cwd=directory,
+        env={**os.environ, "PATH": path, "LOGD_HOST": address},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # A test run in the background ignores Ctrl-C, and would hand that down.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        timer = threading.Timer(PATIENCE_S, process.kill)
+        timer.start()
+        try:
+            yield process
+        finally:
+            timer.cancel()
+
+
+def run_typed(one: Typed, address: str, directory: Path) -> None:
+    wanted = [line for line in one.output if line != "^C"]
+    with shell(one.line, address, directory) as process:
+        assert process.stdout is not None
+        if wanted == one.output:
+            got, code = process.stdout.read(), 0
+        else:
+            got, code = "".join(process.stdout.readline() for _ in wanted), INTERRUPTED
+            process.send_signal(signal.SIGINT)
+            got += process.stdout.read()
+        assert matches(wanted, got), f"{one.line}\nprinted\n{got}"
+        assert process.wait() == code, one.line
+
+
+def matches(wanted: list[str], got: str) -> bool:
+    """`...` stands for anything within a line; alone on one, for any lines."""
+    pattern = ""
+    for line in wanted:
+        within = re.escape(line).replace(r"\.\.\.", "[^\n]*")
+        pattern += "(?:[^\n]*\n)*" if line == "..." else f"{within}\n"
+    return re.fullmatch(pattern, got) is not None
+
+
+def run_python(program: str, address: str, directory: Path) -> str:
+    command = [sys.executable, "-c", program.replace("1774", address.rpartition(":")[2])]
+    done = subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("blocks", sections("console"))
+def test_console(blocks: list[Fence], tmp_path: Path) -> None:
+    lines = [one for block in blocks for one in typed(block)]
+    assert lines
+    if any("| nc " in one.line for one in lines) and (reason := why_no_netcat()):
+        print(reason)
+        pytest.skip(reason)
+    with running(tmp_path) as daemon:
+        for one in lines:
+            run_typed(one, daemon.address, tmp_path)
+
+
+@pytest.mark.parametrize("blocks", sections("python", "text"))
+def test_python(blocks: list[Fence], tmp_path: Path) -> None:
+    with running(tmp_path) as daemon:
+        printed = ""
+        for block in blocks:
+            if block.language == "python":
+                printed = run_python(block.text, daemon.address, tmp_path)
+            else:
+                assert printed == block.text
