@@ -51,8 +51,10 @@ def _signature() -> inspect.Signature:
     parameters = [_parameter("config", option)]
     for field in config.fields():
         flag = config.flag(field.name)
-        help_ = f"{field.metadata['help']} [default: {field.default}]"
-        option = typer.Option(None, f"--{flag}", help=help_, metavar="VALUE", show_default=False)
+        option = typer.Option(
+            None, f"--{flag}", help=field.metadata["help"], metavar="VALUE",
+            show_default=str(field.default),
+        )  # fmt: skip
         parameters.append(_parameter(flag.replace("-", "_"), option))
     return inspect.Signature(parameters)
 
@@ -65,7 +67,9 @@ def _parameter(name: str, option: Any) -> inspect.Parameter:
 def main() -> None:
     serve.__signature__ = _signature()  # type: ignore[attr-defined]
     serve.__annotations__ = dict.fromkeys(_signature().parameters, str | None)
-    typer.run(serve)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command()(serve)
+    app(prog_name="logd")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ try:
     from logd import _lines
 
     count_lf, split_lines = _lines.count, _lines.split
-except ImportError:  # no compiler where this was installed
+except (ImportError, AttributeError):  # no compiler where this was installed
 
     def count_lf(buffer: Buffer, /) -> int:
         return bytes(buffer).count(b"\n")
@@ -134,6 +134,7 @@ def scan(
     With `bodies` the body's sum is checked too; without, bodies are stepped over unread. `expect`
     is the offset the first batch must have, `since_ms` the time it must not be older than.
     """
+    window_bytes = max(window_bytes, MAX_HEADER_BYTES)
     base, view = position, memoryview(b"")
     while position < end:
         header = parse_header(view, position - base)
@@ -189,7 +190,7 @@ def inflate(body: Buffer, limit_bytes: int) -> bytes:
         if frame.dict_id:
             raise BadRequest("zstd dictionaries are not supported")
         if frame.content_size > limit_bytes:
-            raise TooLarge(f"the zstd frame inflates past {limit_bytes} bytes", closes=False)
+            raise TooLarge(f"the zstd frame inflates past {limit_bytes} bytes")
         inflater = zstandard.ZstdDecompressor(max_window_size=1 << 27)
         return inflater.decompress(body, max_output_size=limit_bytes, allow_extra_data=False)
     except zstandard.ZstdError as error:

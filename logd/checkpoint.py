@@ -21,7 +21,7 @@ from logd.disk import File
 SLOT_BYTES = 4096
 _SLOT = re.compile(
     rb"(checkpoint ([0-9]+) first=([0-9]+) partition=([0-9]+) position=([0-9]+)"
-    rb" epoch=([0-9]+) began=([0-9]+) clean=([01]) )([0-9a-f]{16})\n"
+    rb" next=([0-9]+) epoch=([0-9]+) began=([0-9]+) clean=([01]) )([0-9a-f]{16})\n"
 )
 
 
@@ -32,6 +32,7 @@ class State:
     first: int = 0
     partition: int = 0
     position: int = 0
+    next: int = 0  # the offset behind it
     epoch: int = 1
     began: int = 0  # the offset at which this epoch began
     clean: bool = True
@@ -40,7 +41,7 @@ class State:
     def encode(self) -> bytes:
         line = (
             f"checkpoint {self.sequence} first={self.first} partition={self.partition}"
-            f" position={self.position} epoch={self.epoch} began={self.began}"
+            f" position={self.position} next={self.next} epoch={self.epoch} began={self.began}"
             f" clean={int(self.clean)} "
         ).encode()
         return line + f"{xxh3_64_hexdigest(line)}\n".encode()
@@ -48,16 +49,20 @@ class State:
 
 def _decode(slot: bytes) -> State | None:
     match = _SLOT.match(slot)
-    if match is None or xxh3_64_hexdigest(match[1]).encode() != match[9]:
+    if match is None or xxh3_64_hexdigest(match[1]).encode() != match[10]:
         return None
-    sequence, first, partition, position, epoch, began, clean = map(int, match.groups()[1:8])
-    return State(first, partition, position, epoch, began, bool(clean), sequence)
+    sequence, first, partition, position, next_, epoch, began, clean = map(int, match.groups()[1:9])
+    return State(first, partition, position, next_, epoch, began, bool(clean), sequence)
 
 
 class Checkpoint:
     def __init__(self, path: Path) -> None:
         self.written_at_s = 0.0
-        self._file = File(path, os.O_RDWR)
+        self.state: State | None = None
+        try:
+            self._file = File(path, os.O_RDWR)
+        except FileNotFoundError:
+            return
         data = self._file.read_waiting(0, 2 * SLOT_BYTES)
         slots = [_decode(data[:SLOT_BYTES]), _decode(data[SLOT_BYTES:])]
         self.state = max((slot for slot in slots if slot), key=lambda s: s.sequence, default=None)

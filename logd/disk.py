@@ -112,13 +112,16 @@ def replace(path: Path, content: Buffer) -> None:
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)
     create(temporary, content)
-    os.rename(temporary, path)
+    rename(temporary, path)
     sync_directory(path.parent)
 
 
-def rename_directory(old: Path, new: Path) -> None:
+def rename(old: Path, new: Path) -> None:
     os.rename(old, new)
-    sync_directory(new.parent)
+
+
+def remove(path: Path) -> None:
+    os.unlink(path)
 
 
 def make_directory(path: Path) -> None:

@@ -50,6 +50,17 @@ class Index:
             self.entry(self._count - 1).position if self._count else -INTERVAL_BYTES
         )
 
+    @classmethod
+    def salvaged(cls, data: bytes) -> Index:
+        """Entries as they were found; whoever asks for a bad one is told."""
+        index = cls()
+        index._data, index._count = bytearray(data), len(data) // ENTRY_BYTES
+        try:
+            index._last_position = index.entry(index._count - 1).position
+        except BadIndex:
+            pass  # it will not be added to
+        return index
+
     def __len__(self) -> int:
         return self._count
 
@@ -68,6 +79,8 @@ class Index:
         self._last_position = entry.position
 
     def entry(self, i: int) -> Entry:
+        if not 0 <= i < self._count:
+            raise BadIndex(f"there is no index entry {i}")
         offset, position, time_ms, check = _ENTRY.unpack_from(self._data, i * ENTRY_BYTES)
         entry = Entry(offset, position, time_ms)
         if xxh3_64_intdigest(_FIELDS.pack(*entry)) != check:

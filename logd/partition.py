@@ -52,6 +52,7 @@ class Partition:
         self._file: File | None = None
         self._index: Index | None = None
         self._saved_entries = 0
+        self._is_damaged = False
         self._recent: dict[int, int] = {}
 
     @classmethod
@@ -105,9 +106,13 @@ class Partition:
             self.max_time_ms = self._indexed(lambda index: index.entry(len(index) - 1).time_ms)
         return self.max_time_ms
 
+    def keep_damaged(self, index: Index) -> None:
+        """This sealed partition is read through an index that leads around its damage."""
+        self._index, self._is_damaged = index, True
+
     def idle(self) -> None:
         """Let go of the descriptor and the map; both come back when somebody asks."""
-        if self.sealed:
+        if self.sealed and not self._is_damaged:
             self._file = self._index = None
 
     # -- writing --------------------------------------------------------------------------------

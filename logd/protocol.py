@@ -30,6 +30,8 @@ _SUM = re.compile(rb"[0-9a-f]{16}")
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}:[0-9]{1,19}")
 _OPTION = re.compile(rb"([a-z]+)=(.*)", re.DOTALL)
 _PLAIN_PUSH = re.compile(rb"(?i:PUSH) ([A-Za-z0-9][A-Za-z0-9._-]{0,127}) ([0-9]{1,19})\r?\n")
+_ONE_LINE_LIMIT = f"a one-line message is at most {MAX_ONE_LINE_BYTES} bytes"
+_BUSY = "too many unfinished pushes are under way; retry"
 _HTTP = re.compile(rb"[A-Za-z]+ \S+ HTTP/[0-9.]+|[A-Za-z-]+: ")
 
 
@@ -360,6 +362,8 @@ class Parser:
         """Give back what an unfinished body took from the budget. The connection is gone."""
         if self._state == self._in_body:
             self._budget.give(len(self._body) or self._left)
+        elif self._state == self._in_one_line:
+            self._budget.give(len(self._body))
         self._close()
 
     # Each state takes the bytes from `at` on and returns how far it got.
@@ -469,7 +473,7 @@ class Parser:
 
     def _expect_body(self, push: Push, size: int, out: list[Request]) -> None:
         if not self._budget.take(size):
-            self._refuse_push(Busy("too many unfinished pushes are under way; retry"), size, out)
+            self._refuse_push(Busy(_BUSY), size, out)
             return
         self._push, self._left, self._body = push, size, bytearray()
         self._state = self._in_body
@@ -512,19 +516,30 @@ class Parser:
 
     def _in_one_line(self, data: bytes, at: int, out: list[Request]) -> int:
         end = data.find(b"\n", at)
-        self._body += memoryview(data)[at : end + 1 if end >= 0 else len(data)]
-        if len(self._body) > MAX_ONE_LINE_BYTES + 2:
-            self._refuse(TooLarge(f"a one-line message is at most {MAX_ONE_LINE_BYTES} bytes"), out)
-            return len(data)
+        piece = memoryview(data)[at : end + 1 if end >= 0 else len(data)]
+        size = len(self._body) + len(piece)
+        if size > MAX_ONE_LINE_BYTES + 2 or not self._budget.take(len(piece)):
+            self._refuse_one_line(size, out)
+            return at
+        self._body += piece
         if end < 0:
             return len(data)
         message = bytes(self._body[:-2] if self._body.endswith(b"\r\n") else self._body[:-1])
+        self._budget.give(len(self._body))
         self._state, self._body = self._in_commands, bytearray()
         if len(message) > MAX_ONE_LINE_BYTES:
-            self._refuse(TooLarge(f"a one-line message is at most {MAX_ONE_LINE_BYTES} bytes"), out)
+            self._refuse(TooLarge(_ONE_LINE_LIMIT), out)
         else:
             out.append(Pushes(self._push.topic, [message + b"\n"], None))
         return end + 1
+
+    def _refuse_one_line(self, size: int, out: list[Request]) -> None:
+        """Too long, or no room for it: what is here is let go, what comes is dropped."""
+        self._budget.give(len(self._body))
+        self._left, self._body = MAX_ONE_LINE_BYTES + 2 - len(self._body), bytearray()
+        self._state = self._dropping_line
+        too_long = size > MAX_ONE_LINE_BYTES + 2
+        self._refuse(TooLarge(_ONE_LINE_LIMIT) if too_long else Busy(_BUSY), out)
 
     def _dropping(self, data: bytes, at: int, out: list[Request]) -> int:
         dropped = min(self._left, len(data) - at)
@@ -537,7 +552,7 @@ class Parser:
         end = data.find(b"\n", at)
         self._left -= (end + 1 if end >= 0 else len(data)) - at
         if self._left < 0:
-            self._refuse(TooLarge(f"a one-line message is at most {MAX_ONE_LINE_BYTES} bytes"), out)
+            self._refuse(TooLarge(_ONE_LINE_LIMIT), out)
         elif end >= 0:
             self._state = self._in_commands
             return end + 1
@@ -549,7 +564,7 @@ class Parser:
             self._close()
 
     def _close(self) -> None:
-        self.closed = True
+        self.closed, self._again_size = True, 0
         self._state, self._rest, self._body = self._in_commands, b"", bytearray()
 
 
@@ -576,7 +591,7 @@ def _plain_one_by_one(topic: str, bodies: list[bytes | bytearray], out: list[Req
 
 def _unknown(line: bytes) -> str:
     if _HTTP.match(line):
-        return "this port speaks the line protocol, not HTTP; send HTTP to the daemon's HTTP port"
+        return "this port speaks the line protocol, not HTTP"
     return f"no command {_quote(line.split(b' ')[0])}; HELP lists them"
 
 

@@ -1,74 +1,206 @@
-"""Make the newest partition sound again after a stop that was not clean.
+"""Find damage in a topic's files, and make them sound again.
 
-Reads with the one scanner. What is sound is kept; the bytes from the first bad batch at or behind
-the checkpoint are a torn tail: copied to `quarantine/`, synced, and only then cut. Damage before
-the checkpoint is never touched. Killed anywhere and run again, it ends in the same log.
+Reads with the one scanner. Two kinds of damage are told apart. A torn tail is what a crash leaves:
+the bytes of the newest partition from the first bad batch at or behind the checkpoint; it is copied
+to `quarantine/`, synced, and only then cut. Anything else is damage to data that was once safe: it
+is reported, and never touched unless its loss is accepted; then a `gap` batch takes its place, and
+what it replaced is in `quarantine/`. Behind damage reading goes on only where the index says a
+batch starts, because a payload can hold forged headers. Killed anywhere and run again, a repair
+ends in the same log.
 """
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from logd import disk
-from logd.batch import Header, scan
+from logd.batch import GAP, Found, body_sum, encode_header, parse_header, scan
 from logd.disk import File
 from logd.errors import DamagedBatch
+from logd.index import BadIndex, Entry, Index
 
 _COPY_BYTES = 1 << 20
+_WINDOW_BYTES = 4 << 20
+
+
+class Damage(NamedTuple):
+    """Messages that cannot be read: their offsets, where they were, and why.
+
+    `position` to `end` are the bytes in the file of that name; both 0 where the file is not there.
+    """
+
+    first: int
+    next: int
+    file: str
+    position: int
+    end: int
+    reason: str
+    time_ms: int = 0  # that a gap in its place may have
+
+    def __str__(self) -> str:
+        place = f"{self.file} bytes {self.position} to {self.end}" if self.end else self.file
+        if self.next <= self.first:
+            return f"{place}: {self.reason}"
+        return f"offsets {self.first} to {self.next - 1} are damaged: {place}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a recovery found and did."""
+    """What was found in a topic, and what was done about it."""
 
     topic: str
-    partition: str
-    kept_bytes: int
+    kept_bytes: int = 0
+    messages: int = 0
     cut_bytes: int = 0
-    reason: str = ""
-    quarantine: Path | None = None
+    cut_reason: str = ""
+    quarantine: list[str] = field(default_factory=list)
+    damages: list[Damage] = field(default_factory=list)
+    filled: list[Damage] = field(default_factory=list)  # damages that a gap stands for now
 
 
-@dataclass(frozen=True, slots=True)
-class Sound:
-    """The sound part of a partition: headers with their positions, and where it ends."""
+@dataclass(slots=True)
+class Survey:
+    """What one partition file holds: its sound batches, indexed, and the damage between them."""
 
-    headers: list[tuple[int, Header]]
-    end: int
-    damage: DamagedBatch | None
+    index: Index
+    next: int
+    end: int = 0  # behind the last sound batch
+    time_ms: int = 0
+    damages: list[Damage] = field(default_factory=list)
+    torn: DamagedBatch | None = None  # why everything from `end` on is not sound
 
 
-def read_sound(file: File, first: int, checked_to: int, from_: int = 0) -> Sound:
-    """Walk the file: only headers up to `checked_to`, which is known durable; all of it behind."""
-    headers: list[tuple[int, Header]] = []
+def survey(
+    file: File,
+    name: str,
+    first: int,
+    *,
+    known: Index | None = None,
+    checked_to: int = 0,
+    start: Entry | None = None,
+    each: Callable[[Found], None] = lambda found: None,
+) -> Survey:
+    """Walk a partition file: headers alone below `checked_to`, bodies too behind it.
+
+    `known` is an index from before the damage, if there is one: it says where to go on.
+    """
     size = file.size()
-    position, expect, since_ms = from_, first, 0
-    try:
-        for end, bodies in ((min(checked_to, size), False), (size, True)):
-            for found in scan(
-                file.read_waiting, position, end, bodies=bodies, expect=expect, since_ms=since_ms
-            ):
-                headers.append((found.position, found.header))
-                position, expect, since_ms = found.end, found.header.next, found.header.time_ms
-    except DamagedBatch as damage:
-        return Sound(headers, position, damage)
-    return Sound(headers, position, None)
+    result = Survey(Index(), first)
+    if start is not None:
+        result.next, result.end, result.time_ms = start
+    while result.end < size:
+        try:
+            _walk(file, size, checked_to, result, each)
+        except DamagedBatch as damage:
+            resume = _resume_behind(file, known, result)
+            if resume is None:
+                result.torn = damage
+                break
+            result.damages.append(
+                Damage(
+                    result.next, resume.offset, name, result.end, resume.position, damage.reason,
+                    result.time_ms or resume.time_ms,
+                )
+            )  # fmt: skip
+            result.index.append(resume)
+            result.next, result.end = resume.offset, resume.position
+    return result
 
 
-def cut_tail(path: Path, file: File, end: int, quarantine: Path) -> Path:
-    """Move the bytes from `end` on aside, then cut them off. Returns where they are now."""
-    quarantine.mkdir(mode=0o700, exist_ok=True)
-    disk.sync_directory(quarantine.parent)
-    copy = quarantine / f"{path.stem}-{end}-{time.time_ns()}"
+def _walk(
+    file: File, size: int, checked_to: int, result: Survey, each: Callable[[Found], None]
+) -> None:
+    for stop, bodies in ((min(checked_to, size), False), (size, True)):
+        if result.end >= stop:
+            continue
+        for found in scan(
+            file.read_waiting, result.end, stop, bodies=bodies, expect=result.next,
+            since_ms=result.time_ms, window_bytes=_WINDOW_BYTES if bodies else 1 << 16,
+        ):  # fmt: skip
+            header = found.header
+            result.index.note(header.offset, found.position, header.time_ms)
+            result.next, result.end, result.time_ms = header.next, found.end, header.time_ms
+            each(found)
+
+
+def _resume_behind(file: File, known: Index | None, result: Survey) -> Entry | None:
+    """The first place behind the damage where the index lists a batch, and there is one."""
+    for i in range(len(known) if known else 0):
+        try:
+            entry = known.entry(i)  # type: ignore[union-attr]
+        except BadIndex:
+            continue
+        if entry.position > result.end and entry.offset > result.next:
+            header = parse_header(file.read_waiting(entry.position, 1024))
+            if header is not None and header.offset == entry.offset:
+                return entry
+    return None
+
+
+# -- changing files -----------------------------------------------------------------------------
+
+
+def set_aside(file: File, position: int, end: int, directory: Path, name: str) -> str:
+    """Copy bytes of a file into `quarantine/`, synced. Returns the copy's name."""
+    quarantine = directory / "quarantine"
+    if not quarantine.exists():
+        disk.make_directory(quarantine)
+        disk.sync_directory(directory)
+    copy = quarantine / f"{Path(name).stem}-{position}-{end}"
+    copy.unlink(missing_ok=True)  # from an attempt that was interrupted
     target = disk.create(copy)
-    position = end
-    while data := file.read_waiting(position, _COPY_BYTES):
-        disk.write_at(target, [data], position - end)
-        position += len(data)
-    disk.sync(target)
+    try:
+        while position < end:
+            data = file.read_waiting(position, min(_COPY_BYTES, end - position))
+            disk.write_at(target, [data], target.size())
+            position += len(data)
+        disk.sync(target)
+    except OSError:
+        copy.unlink(missing_ok=True)
+        raise
     disk.sync_directory(quarantine)
+    return copy.name
+
+
+def cut_tail(file: File, end: int, directory: Path, name: str) -> str:
+    """Move the bytes from `end` on aside, then cut them off. Returns the copy's name."""
+    copy = set_aside(file, end, file.size(), directory, name)
     disk.cut(file, end)
     disk.sync(file)
     return copy
+
+
+def gap(damage: Damage) -> bytes:
+    """The batch that stands for messages whose loss was accepted."""
+    messages = damage.next - damage.first
+    return encode_header(damage.first, messages, 0, damage.time_ms, GAP, body_sum(b""))
+
+
+def fill_gaps(path: Path, damages: list[Damage]) -> list[str]:
+    """Replace a file's damaged bytes by gap batches, all at once. Returns the copies' names."""
+    file = File(path)
+    copies = [
+        set_aside(file, damage.position, damage.end, path.parent, path.name)
+        for damage in damages
+        if damage.end > damage.position
+    ]
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)
+    target = disk.create(temporary)
+    position = 0
+    for damage in [*damages, None]:
+        end = damage.position if damage else file.size()
+        while position < end:
+            data = file.read_waiting(position, min(_COPY_BYTES, end - position))
+            disk.write_at(target, [data], target.size())
+            position += len(data)
+        if damage:
+            disk.write_at(target, [gap(damage)], target.size())
+            position = damage.end
+    disk.sync(target)
+    disk.rename(temporary, path)
+    disk.sync_directory(path.parent)
+    return copies

@@ -72,6 +72,9 @@ class Server:
         self.store.open()
         for report in self.store.reports:
             _log_report(report)
+        for topic in self.store.topics.values():
+            for damage in topic.damages:
+                log.error("topic %s is faulted: %s", topic.name, damage)
         listener = await tcp.listen(self._loop, self.connections, *address(self._config.host))
         log.info(
             "ready tcp=%s http=off data=%s", _bound(listener.sockets[0]), self._config.data_dir
@@ -127,9 +130,9 @@ def _bound(listening: socket.socket) -> str:
 def _log_report(report: Any) -> None:
     if report.cut_bytes:
         log.warning(
-            "topic %s: %s: kept %d bytes, cut %d (%s), a copy is in %s",
-            report.topic, report.partition, report.kept_bytes, report.cut_bytes, report.reason,
-            report.quarantine,
+            "topic %s: kept %d bytes, cut a torn tail of %d (%s); a copy is in quarantine/%s",
+            report.topic, report.kept_bytes, report.cut_bytes, report.cut_reason,
+            report.quarantine[0],
         )  # fmt: skip
     else:
         log.info("topic %s: the last stop was not clean; all of it is sound", report.topic)

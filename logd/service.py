@@ -64,6 +64,8 @@ class Door(Protocol):
     """Whoever asked something other than a push."""
 
     def reply(self, reply: Reply) -> None: ...
+    def waits(self, waiting: Waiting) -> None:
+        """The reply comes when there is something to read, or never if `waiting` is cancelled."""
 
 
 class Waiting:
@@ -95,9 +97,7 @@ class Service:
         self.scheduler = scheduler
         self.connections = 0
         self.started_at = time.time()
-        self.counters = dict.fromkeys(
-            ("pushes", "pushed_messages", "pushed_bytes", "reads", "read_bytes", "refused"), 0
-        )
+        self.counters = dict.fromkeys(("reads", "read_bytes", "refused"), 0)
         self._commands: dict[type, Callable[[Any], bytes]] = {
             Stats: self._stats,
             Topics: self._topics,
@@ -154,33 +154,36 @@ class Service:
 
     # -- everything else ------------------------------------------------------------------------
 
-    def handle(self, request: Request, door: Door) -> Waiting | None:
-        """Answer through `door`, now or later. What is returned can be cancelled."""
+    def handle(self, request: Request, door: Door) -> None:
+        """Answer through `door`, now or later."""
         try:
             if isinstance(request, Refused):
                 raise request.error
-            if isinstance(request, Read):
-                return self.read(request, door)
             if isinstance(request, Tail):
-                return self._tail(request, door)
+                request = self._tail(request)
+            if isinstance(request, Read):
+                self.read(request, door)
+                return
             reply = self._commands[type(request)](request)
         except LogdError as error:
             self.refuse(error, door)
-            return None
-        door.reply(Reply(reply, closes=isinstance(request, Close)))
-        return None
+        except OSError as error:
+            self.refuse(IoError(f"the disk refused: {error}"), door)
+        else:
+            door.reply(Reply(reply, closes=isinstance(request, Close)))
 
     def refuse(self, error: LogdError, door: Door) -> None:
         self.counters["refused"] += 1
         door.reply(Reply(error.line(), closes=error.closes))
 
-    def read(self, read: Read, door: Door, tries: int = 0) -> Waiting | None:
+    def read(self, read: Read, door: Door, tries: int = 0) -> None:
         """READ: plan, then send; what is not in memory is fetched first, off the loop."""
         try:
             topic = self.store.topic(read.topic)
             offset = topic.view.resolve(read.where)
             if offset == topic.view.next and read.wait_ms and not topic.closing:
-                return Waiting(self, topic, read._replace(where=offset), door)
+                door.waits(Waiting(self, topic, read._replace(where=offset), door))
+                return
             door.reply(self._read_now(topic, offset, read))
         except NotCached as cold:
             self._warm(cold, read, door, tries)
@@ -191,7 +194,6 @@ class Service:
             self.refuse(IoError(f"the disk refused: {error}"), door)
         except LogdError as error:
             self.refuse(error, door)
-        return None
 
     def _read_now(self, topic: Topic, offset: int, read: Read) -> Reply:
         limit = self.config.max_reply_bytes
@@ -217,10 +219,10 @@ class Service:
 
         self.scheduler.offload(cold.warm, done)
 
-    def _tail(self, tail: Tail, door: Door) -> Waiting | None:
+    def _tail(self, tail: Tail) -> Read:
         view = self.store.topic(tail.topic).view
         start = max(view.first, view.next - tail.messages)
-        return self.read(Read(tail.topic, start, tail.messages), door)
+        return Read(tail.topic, start, tail.messages)
 
     # -- text replies ---------------------------------------------------------------------------
 
@@ -257,7 +259,10 @@ class Service:
                     "fsync": self.config.fsync,
                     "connections": self.connections,
                     "topics": len(ready),
+                    "faulted_topics": sum(bool(topic.damages) for topic in ready),
                     "bytes": sum(topic.view.size for topic in ready),
+                    "stored_messages": sum(topic.stored_messages for topic in ready),
+                    "stored_bytes": sum(topic.stored_bytes for topic in ready),
                     **self.counters,
                 }
             )

@@ -54,7 +54,7 @@ class PushSlot:
     def refused(self, error: LogdError) -> None:
         count = len(self.content.bodies) if isinstance(self.content, Pushes) else 1
         self.reply = error.line() * count
-        self.connection.answered(self)
+        self.connection.refused(self, error, count)
 
 
 def _ok_lines(offset: int, counts: list[int]) -> bytes:
@@ -109,6 +109,7 @@ class Connection(asyncio.Protocol):
         self._read_is_paused = False
         self._is_bulky = False
         self._eof = False
+        self._ending = False  # a refusal closes the connection once all before it is answered
         self._closing = False
         self._is_active = True  # since the last sweep
         self._active_at = connections.now_s
@@ -140,7 +141,8 @@ class Connection(asyncio.Protocol):
         for request in requests:
             if self._queue or not self._start(request):
                 self._queue.append(request)
-        self._in_flight_bytes += size
+        if self._slots:
+            self._in_flight_bytes += size
         if self._queue or self._in_flight_bytes > _MAX_IN_FLIGHT_BYTES:
             self._control_reading()
 
@@ -179,7 +181,7 @@ class Connection(asyncio.Protocol):
 
     def _start(self, request: Request) -> bool:
         """Start one request, unless one before it has to be answered first."""
-        if self._held or self._write_is_paused:
+        if self._held or self._write_is_paused or self._ending:
             return False
         if isinstance(request, Pushes):
             slot = PushSlot(self, request)
@@ -194,7 +196,7 @@ class Connection(asyncio.Protocol):
             return False
         else:
             self._held = True
-            self._waiting = self._service.handle(request, self)
+            self._service.handle(request, self)
         return True
 
     def answered(self, slot: PushSlot) -> None:
@@ -214,8 +216,16 @@ class Connection(asyncio.Protocol):
                 reply = b"".join(replies)  # type: ignore[arg-type]
             if not self._closing:
                 self._transport.write(reply)  # type: ignore[arg-type]
-        if self._queue or self._read_is_paused or self._eof:
+        if self._queue or self._read_is_paused or self._eof or self._ending:
             self._advance()
+
+    def refused(self, slot: PushSlot, error: LogdError, count: int) -> None:
+        """A push was refused; some refusals end the connection, once all before it is answered."""
+        self._service.counters["refused"] += count
+        if error.closes:
+            self._ending = True
+            self._queue.clear()
+        self.answered(slot)
 
     def reply(self, reply: Reply) -> None:
         """The answer to a command that is not a push; it was the only one under way."""
@@ -235,6 +245,13 @@ class Connection(asyncio.Protocol):
             self._close_gently()
         else:
             self._advance()
+
+    def waits(self, waiting: Waiting) -> None:
+        """The command under way waits for messages; it ends with the connection."""
+        if self._closing:
+            waiting.cancel()
+        else:
+            self._waiting = waiting
 
     def _send_large(self) -> None:
         large, self._large = self._large, None
@@ -276,13 +293,15 @@ class Connection(asyncio.Protocol):
     # -- the end --------------------------------------------------------------------------------
 
     def _end_if_done(self) -> None:
-        if self._eof and not (self._queue or self._slots or self._held):
+        if self._ending and not self._slots and not self._closing:
+            self._close_gently()
+        elif self._eof and not (self._queue or self._slots or self._held):
             self._closing = True
             self._transport.close()
 
     def _close_gently(self) -> None:
         """Send what is to be sent, then nothing; swallow input for a moment, so that it arrives."""
-        self._closing = True
+        self._closing = self._held = True
         self._queue.clear()
         self.parser.release()
         if self._read_is_paused:
@@ -300,8 +319,9 @@ class Connection(asyncio.Protocol):
         if self._is_active or sent or self._waiting is not None or self._slots:
             self._is_active = False
             self._active_at = now_s
-        if not self.parser.unfinished or self.parser.begun != self._unfinished:
-            self._unfinished, self._unfinished_since = self.parser.begun, now_s
+        begun = self.parser.begun
+        if not self.parser.unfinished or begun != self._unfinished or self._read_is_paused:
+            self._unfinished, self._unfinished_since = begun, now_s
         idle_s, slow_s = now_s - self._active_at, now_s - self._unfinished_since
         if idle_s > config.idle_timeout_s or slow_s > config.request_timeout_s:
             self._transport.abort()

@@ -13,21 +13,23 @@ import errno
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from logd import files
+from logd import files, recovery
 from logd.batch import NO_ID
 from logd.checkpoint import Checkpoint, State
 from logd.config import Config
 from logd.disk import SyncFailed
 from logd.durability import Gathering, Policy
-from logd.errors import IoError, LogdError, NoSpace, ShuttingDown
+from logd.errors import Faulted, IoError, LogdError, NoSpace, ShuttingDown
 from logd.files import Mark
 from logd.group import Batch, Group
 from logd.partition import Partition
 from logd.producers import Producers, Stored
 from logd.protocol import Pushes
+from logd.repair import Damage
 from logd.view import View
 
 _GROUP_BATCHES = 500  # two buffers each, and the kernel takes 1,024 in one call
@@ -79,6 +81,8 @@ class Topic:
         self.view = View(touch)
         self.producers = Producers()
         self.ready = False  # its files exist
+        self.damages: tuple[Damage, ...] = ()  # with any, the topic is faulted: read only
+        self.stored_messages = self.stored_bytes = 0  # since the start
         self.closing = False
         self.clock_behind_ms = 0
         self._config = config
@@ -106,7 +110,7 @@ class Topic:
 
     def open(self) -> files.Opened:
         """Read the topic's files. Blocks: for the start only."""
-        opened = files.open_topic(self.name, self.directory)
+        opened = recovery.open_topic(self.name, self.directory)
         self._take(opened)
         return opened
 
@@ -131,7 +135,11 @@ class Topic:
             self.view.add(partition)
         self.checkpoint: Checkpoint = opened.checkpoint
         self.producers = opened.producers
-        self.id, self.epoch, self.epoch_began = opened.id, opened.epoch, opened.epoch_began
+        self.id, self._state = opened.id, opened.state
+        self.damages = self.view.damages = opened.damages
+        self.ready = True
+        if not opened.partitions:
+            return
         self.active = opened.partitions[-1]
         self._time_ms = opened.time_ms
         self._written = self._synced = Mark(
@@ -139,8 +147,7 @@ class Topic:
         )
         self.view.show(self.active.next, self.active.size)
         self._created_at = self._scheduler.monotonic_s()
-        self._marked_unclean = not opened.clean
-        self.ready = True
+        self._marked_unclean = not opened.clean and not self.damages
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -149,10 +156,20 @@ class Topic:
         if self.closing:
             push.refused(ShuttingDown("the daemon is stopping; connect again in a moment"))
             return
+        if self.damages:
+            push.refused(self._faulted())
+            return
         self._pending.append(push)
         if not self._turn_is_due:
             self._turn_is_due = True
             self._scheduler.soon(self._turn)
+
+    def _faulted(self) -> LogdError:
+        damage = self.damages[0]
+        return Faulted(
+            f"first={damage.first} next={damage.next} {damage}; nothing is written to this topic"
+            " before a repair: stop the daemon and run log-cli repair"
+        )
 
     def _turn_soon(self) -> None:
         if not self._turn_is_due:
@@ -251,6 +268,8 @@ class Topic:
             self.active.cut_back()
             self._tail_is_dirty = False
         active = self.active
+        self.stored_messages += group.next - active.next
+        self.stored_bytes += group.size
         active.append(group.buffers, group.placed, group.next, group.time_ms)
         if not self._unsynced_batches():
             self._oldest_unsynced_at = self._scheduler.monotonic_s()
@@ -277,12 +296,15 @@ class Topic:
         return self._scheduler.monotonic_s() - self._oldest_unsynced_at
 
     def _sync_when_due(self) -> None:
-        if self._job_is_running or self._sync_timer is not None:
+        if self._job_is_running:
             return
         due_in_s = self._policy.due_in_s(self._unsynced_batches(), self._oldest_unsynced_s())
         if due_in_s == 0:
+            if self._sync_timer is not None:
+                self._sync_timer.cancel()
+                self._sync_timer = None
             self._start_sync()
-        elif due_in_s is not None:
+        elif due_in_s is not None and self._sync_timer is None:
             self._sync_timer = self._scheduler.later(due_in_s, self._sync_timer_fired)
 
     def _sync_timer_fired(self) -> None:
@@ -307,7 +329,7 @@ class Topic:
         started_at = self._scheduler.monotonic_s()
         mark = self._written
         self.active.sync()
-        files.save_progress(self.active, self.checkpoint, self._state(mark), started_at)
+        files.save_progress(self.active, self.checkpoint, self._checkpoint_at(mark), started_at)
         return lambda: self._synced_to(mark, started_at)
 
     def _synced_to(self, mark: Mark, started_at: float) -> None:
@@ -325,9 +347,14 @@ class Topic:
         if self._policy.answers_wait:
             self._publish(mark)
 
-    def _state(self, mark: Mark, clean: bool = False) -> State:
-        return State(
-            self.view.first, mark.partition, mark.position, self.epoch, self.epoch_began, clean
+    def _checkpoint_at(self, mark: Mark, clean: bool = False) -> State:
+        return replace(
+            self._state,
+            first=self.view.first,
+            partition=mark.partition,
+            position=mark.position,
+            next=mark.next,
+            clean=clean,
         )
 
     # -- jobs: what may wait for the disk, one at a time ----------------------------------------
@@ -341,9 +368,9 @@ class Topic:
             self._job_is_running = False
             if error is None:
                 then()
-                self._sync_when_due()
             else:
                 self._job_failed(error)
+            self._sync_when_due()
             self._turn()
 
         self._job_is_running = True
@@ -359,7 +386,7 @@ class Topic:
             self._pending.popleft().refused(refusal)
 
     def _mark_unclean(self) -> Callable[[], None]:
-        self.checkpoint.write(self._state(self._written), synced=True)
+        self.checkpoint.write(self._checkpoint_at(self._written), synced=True)
 
         def then() -> None:
             self._marked_unclean = True
@@ -369,7 +396,7 @@ class Topic:
     def _roll(self) -> Callable[[], None]:
         """Close the active partition for good and open the next."""
         old = self.active
-        new = files.roll(old, self.producers)
+        new = files.roll(old, self.producers, self.checkpoint, self._checkpoint_at(self._written))
 
         def then() -> None:
             self._synced_to(self._written, self._scheduler.monotonic_s())
@@ -403,7 +430,7 @@ class Topic:
         def work() -> Callable[[], None]:
             mark = self._written
             files.close_topic(
-                self.active, self.producers, self.checkpoint, self._state(mark, clean=True)
+                self.active, self.producers, self.checkpoint, self._checkpoint_at(mark, clean=True)
             )
             return lambda: self._synced_to(mark, self._scheduler.monotonic_s())
 
@@ -434,8 +461,9 @@ class Topic:
             "next": self.view.next,
             "bytes": self.view.size,
             "partitions": len(self.view.partitions),
-            "epoch": self.epoch,
-            "epoch_began": self.epoch_began,
+            "epoch": self._state.epoch,
+            "epoch_began": self._state.began,
+            "damages": len(self.damages),
             "fsync": self._policy.mode,
             "unsynced_batches": self._unsynced_batches(),
             "waiting_pushes": len(self._pending) + self._awaiting_count,

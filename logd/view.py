@@ -14,9 +14,10 @@ from typing import NamedTuple
 from sortedcontainers import SortedDict
 
 from logd.batch import MAX_NUMBER
-from logd.errors import OutOfRange
+from logd.errors import Faulted, OutOfRange
 from logd.partition import Partition, Slice
 from logd.protocol import At, Where
+from logd.repair import Damage
 
 _REPLY_PARTITIONS = 64  # a reply holds on to at most so many files
 
@@ -33,12 +34,13 @@ class View:
     def __init__(self, touch: Callable[[Partition], None]) -> None:
         self.partitions: SortedDict = SortedDict()  # by first offset
         self.next = 0
+        self.damages: tuple[Damage, ...] = ()  # known ones, in order
         self._active_size = 0  # how much of the newest partition is visible
         self._touch = touch  # hears of each sealed partition that is read
 
     @property
     def first(self) -> int:
-        return int(self.partitions.peekitem(0)[0])
+        return int(self.partitions.peekitem(0)[0]) if self.partitions else 0
 
     @property
     def size(self) -> int:
@@ -71,7 +73,7 @@ class View:
 
     def plan(self, offset: int, messages: int, max_bytes: int) -> Plan:
         """Whole batches from the one that holds `offset`, as far as asked for or allowed."""
-        end = min(offset + messages, self.next)
+        end = self._before_damage(offset, min(offset + messages, self.next))
         slices: list[Slice] = []
         reached = offset
         at = self.partitions.bisect_right(offset) - 1
@@ -92,6 +94,15 @@ class View:
             reached = reached_here
             at += 1
         return Plan(offset, max(0, reached - offset), slices)
+
+    def _before_damage(self, offset: int, end: int) -> int:
+        """Where a read from `offset` must end at the latest; an error if it starts in damage."""
+        for damage in self.damages:
+            if damage.first <= offset < damage.next:
+                raise Faulted(f"first={damage.first} next={damage.next} {damage}")
+            if offset < damage.first:
+                return min(end, damage.first)
+        return end
 
     def _stop(self, partition: Partition, end: int) -> tuple[int, int]:
         """Where to stop reading this partition when everything before `end` is wanted."""

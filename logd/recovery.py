@@ -1,0 +1,241 @@
+"""Open a topic's files at start: trust what a clean stop left, make sound what a crash left.
+
+After a clean stop no partition is read but for the last batches of the newest. After any other the
+newest is synced, its cache dropped, and everything behind the checkpoint is checked; a torn tail is
+set aside and cut. Whatever else does not fit together is damage: the topic opens with it listed, is
+read only around it, and is not written to. An I/O or permission error is neither: it stops the
+start, and nothing is touched. Blocks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from itertools import pairwise
+from pathlib import Path
+
+from logd import disk
+from logd.batch import Header, scan
+from logd.checkpoint import Checkpoint, State
+from logd.disk import File
+from logd.errors import DamagedBatch
+from logd.files import CHECKPOINT, FORMAT, META, Opened, meta_sum
+from logd.index import ENTRY_BYTES, BadIndex, Entry, Index
+from logd.partition import Partition
+from logd.producers import Producers
+from logd.repair import Damage, Report, Survey, cut_tail, survey
+
+_FILE_NAME = re.compile(r"([0-9]{20})\.(log|ids)")
+
+
+def open_topic(name: str, directory: Path) -> Opened:
+    """Everything a topic needs to start work."""
+    topic_id, damages = read_meta(directory)
+    checkpoint = Checkpoint(directory / CHECKPOINT)
+    state = checkpoint.state
+    if state is None:
+        damages.append(Damage(0, 0, CHECKPOINT, 0, 0, "neither of its slots is sound"))
+        state = State(clean=False)
+    firsts = partition_firsts(directory, state)
+    damages += missing_files(firsts, state)
+    sealed = []
+    for first, next_ in pairwise(firsts):
+        partition, found = _open_sealed(directory, first, next_)
+        sealed.append(partition)
+        damages += found
+    active = Partition.open_active(directory, firsts[-1]) if firsts else None
+    if active is None:
+        return Opened(topic_id, [], checkpoint, Producers(), 0, state, True, None, tuple(damages))
+    clean = state.clean and (state.partition, state.position) == (active.first, active.file.size())
+    report, found = _open_active(name, active, state, clean, bool(damages))
+    damages += found
+    producers = _remember(directory, sealed, active, clean)
+    time_ms = active.max_time_ms or max((p.newest_time_ms for p in sealed[-1:]), default=0)
+    if not clean and not damages:
+        state = State(
+            firsts[0], active.first, active.size, active.next, state.epoch + 1, active.next, False
+        )
+        checkpoint.write(state, synced=True)
+    partitions = [*sealed, active]
+    return Opened(
+        topic_id, partitions, checkpoint, producers, time_ms, state, clean, report, tuple(damages)
+    )
+
+
+def read_meta(directory: Path) -> tuple[str, list[Damage]]:
+    try:
+        content = json.loads(File(directory / META).read_waiting(0, 1 << 16))
+        sound = content.pop("sum") == meta_sum(content) and content["format"] == FORMAT
+        topic_id = str(content["id"])
+    except FileNotFoundError:
+        return "", [Damage(0, 0, META, 0, 0, "it is missing")]
+    except (ValueError, KeyError, AttributeError, TypeError):
+        sound = False
+    if not sound:
+        return "", [Damage(0, 0, META, 0, 0, "it does not match its sum, or its format is unknown")]
+    return topic_id, []
+
+
+def partition_firsts(directory: Path, state: State) -> list[int]:
+    """First offsets of the partitions there are. What had expired before a crash is removed."""
+    names = [match for match in map(_FILE_NAME.fullmatch, os.listdir(directory)) if match]
+    firsts = sorted(int(match[1]) for match in names if match[2] == "log")
+    expired = [first for first in firsts if first < state.first]
+    for first in expired:
+        partition = Partition(directory, first)
+        for path in (partition.path, partition.index_path):
+            path.unlink(missing_ok=True)
+    if expired:
+        disk.sync_directory(directory)
+    return firsts[len(expired) :]
+
+
+def missing_files(firsts: list[int], state: State) -> list[Damage]:
+    """Partitions that the checkpoint knows of, at either end, and that are not there."""
+    if not firsts:
+        name = f"{state.first:020d}.log"
+        return [Damage(state.first, state.next, name, 0, 0, "the file is missing")]
+    damages = []
+    if firsts[0] > state.first:
+        name = f"{state.first:020d}.log"
+        damages.append(Damage(state.first, firsts[0], name, 0, 0, "the file is missing"))
+    return damages
+
+
+def _open_sealed(directory: Path, first: int, next_: int) -> tuple[Partition, list[Damage]]:
+    """A partition that must end where the next begins. Read only if its index does not say so."""
+    partition = Partition.open_sealed(directory, first, next_)
+    if closing_entry(partition)[:2] == (next_, partition.size):
+        return partition, []
+    result = survey(
+        partition.file, partition.path.name, first, known=saved_index(partition), checked_to=2**62
+    )
+    damages = tail_damage(partition, result, next_)
+    if damages:
+        partition.keep_damaged(result.index)
+    return partition, damages
+
+
+def tail_damage(partition: Partition, result: Survey, next_: int) -> list[Damage]:
+    """The damages of a sealed partition, what is missing at its end included."""
+    if result.torn is None and result.next == next_:
+        return result.damages
+    reason = result.torn.reason if result.torn else "the next file starts at another offset"
+    size = partition.file.size()
+    lost = Damage(result.next, next_, partition.path.name, result.end, size, reason, result.time_ms)
+    return [*result.damages, lost]
+
+
+def closing_entry(partition: Partition) -> Entry:
+    """The last entry of a partition's index file, or one that fits nothing."""
+    try:
+        file = File(partition.index_path)
+        size = file.size()
+        return Index(bytearray(file.read_waiting(size - ENTRY_BYTES, ENTRY_BYTES))).entry(0)
+    except (FileNotFoundError, BadIndex, OSError, IndexError):
+        return Entry(-1, -1, -1)
+
+
+def saved_index(partition: Partition) -> Index | None:
+    """The index file as it is, for a start or a resumption; None where there is none."""
+    try:
+        file = File(partition.index_path)
+    except FileNotFoundError:
+        return None
+    data = file.read_waiting(0, file.size())
+    return Index.salvaged(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
+
+
+def _open_active(
+    name: str, active: Partition, state: State, clean: bool, faulted: bool
+) -> tuple[Report | None, list[Damage]]:
+    """Read the newest partition, as far as needed; cut a torn tail unless the topic is damaged."""
+    file, file_name = active.file, active.path.name
+    checked_to = state.position if state.partition == active.first else 0
+    known = saved_index(active)
+    start = _last_entry(known, active) if clean else None
+    if not clean:
+        disk.sync(file)
+        disk.drop_cache(file)
+    result = survey(file, file_name, active.first, known=known, checked_to=checked_to, start=start)
+    damages = list(result.damages)
+    lost_next = state.next if state.partition >= active.first else 0
+    if result.next < lost_next:
+        reason = result.torn.reason if result.torn else "shorter than the checkpoint says"
+        damages.append(
+            Damage(
+                result.next, lost_next, file_name, result.end, file.size(), reason, result.time_ms
+            )
+        )
+    report = None if clean else Report(name, result.end, result.next - active.first)
+    if result.torn and not damages and not faulted:
+        report, damages = _cut(name, active, result)
+    index = known if clean and start and known else result.index
+    active.load(index, result.end, result.next, result.time_ms)
+    if not damages and (not clean or index is not known):
+        disk.replace(active.index_path, index.encoded())
+    return report, damages
+
+
+def _cut(name: str, active: Partition, result: Survey) -> tuple[Report, list[Damage]]:
+    assert result.torn is not None
+    file_name, size = active.path.name, active.file.size()
+    try:
+        copy = cut_tail(active.file, result.end, active.path.parent, file_name)
+    except OSError as error:
+        reason = f"no room to set the torn tail aside: {error.strerror}"
+        return Report(name), [Damage(result.next, result.next, file_name, result.end, size, reason)]
+    kept = result.next - active.first
+    return Report(name, result.end, kept, size - result.end, result.torn.reason, [copy]), []
+
+
+def _last_entry(known: Index | None, active: Partition) -> Entry | None:
+    """Where to start reading after a clean stop, if the saved index can be believed."""
+    try:
+        if known is None or known.entry(0)[:2] != (active.first, 0):
+            return None
+        for i in range(len(known)):
+            known.entry(i)
+        last = known.entry(len(known) - 1)
+    except (BadIndex, IndexError):
+        return None
+    return last if last.position < active.file.size() else None
+
+
+# -- what is remembered of producers ------------------------------------------------------------
+
+
+def _remember(
+    directory: Path, sealed: list[Partition], active: Partition, clean: bool
+) -> Producers:
+    """The newest saved memory, brought up to date from the partitions behind it."""
+    names = sorted(os.listdir(directory), reverse=True)
+    producers, known_to = Producers(), 0
+    for match in filter(None, map(_FILE_NAME.fullmatch, names)):
+        saved = _saved_producers(directory / match[0]) if match[2] == "ids" else None
+        if saved is not None and saved[1] <= active.next:
+            producers, known_to = saved[0], saved[1]
+            break
+    for partition in [*sealed, active]:
+        if partition.next > known_to:
+            for header in _headers(partition):
+                if header.offset >= known_to:
+                    producers.note(header.id, header.offset, header.messages, header.sum)
+    return producers
+
+
+def _saved_producers(path: Path) -> tuple[Producers, int, int] | None:
+    file = File(path)
+    return Producers.decode(file.read_waiting(0, file.size()))
+
+
+def _headers(partition: Partition) -> list[Header]:
+    """All headers up to the first damage."""
+    headers = []
+    try:
+        for found in scan(partition.file.read_waiting, 0, partition.size, bodies=False):
+            headers.append(found.header)
+    except DamagedBatch:
+        pass  # reported already, by whoever opened the partition
+    return headers
