@@ -14,8 +14,10 @@ import sys
 import typer
 
 from cli import connect, failures
+from cli.check import check
 from cli.ping import ping
 from cli.read import read
+from cli.repair import repair
 from cli.stats import stats
 from cli.tail import tail
 from cli.topics import topics
@@ -29,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (write, read, tail, stats, topics, ping):
+for command in (write, read, tail, stats, topics, ping, check, repair):
     app.command()(command)
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
@@ -21,6 +19,7 @@ import typer
 from cli import connect
 from cli.failures import Misuse
 from cli.output import notice
+from cli.progress import progress
 from cli.show import Quiet, Topic
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 STDIN = 0
 PIECE_BYTES = 1 << 18
-LONG_BYTES = 8 << 20  # from here on a progress bar is worth its import
 
 Messages = Annotated[
     list[str] | None,
@@ -84,7 +82,7 @@ def landed(topic: str, messages: int, first: int | None, next: int | None) -> st
 def _copy(source: FileIO, writer: Writer, quiet: bool) -> None:
     if source.isatty():
         notice("each line you type is a message; Ctrl-D ends it", quiet)
-    with _progress(source, quiet) as advance:
+    with progress(_size(source), quiet) as advance:
         for lines, size in cut_lines(source):
             writer.write_many(lines)
             advance(size)
@@ -107,19 +105,6 @@ def cut_lines(source: FileIO | BinaryIO) -> Iterator[tuple[list[bytes], int]]:
         yield [rest], 0
 
 
-@contextmanager
-def _progress(source: FileIO, quiet: bool) -> Iterator[Callable[[int], object]]:
-    """What to call with the bytes done. On a terminal, and for a long file, it draws a bar."""
+def _size(source: FileIO) -> int:
     status = os.fstat(source.fileno())
-    long = stat.S_ISREG(status.st_mode) and status.st_size >= LONG_BYTES
-    if quiet or not long or not sys.stderr.isatty():
-        yield lambda size: None
-        return
-
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
-
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=status.st_size)
-        yield lambda size: progress.advance(task, size)
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0

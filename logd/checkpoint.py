@@ -69,8 +69,14 @@ class Checkpoint:
 
     @classmethod
     def create(cls, path: Path, state: State) -> Checkpoint:
-        disk.create(path, state.encode().ljust(2 * SLOT_BYTES, b"\0"))
+        disk.create(path, cls.blank(state))
         return cls(path)
+
+    @staticmethod
+    def blank(state: State) -> bytes:
+        """The content of a file that has this state in its slot and nothing in the other."""
+        before = b"\0" * (state.sequence % 2 * SLOT_BYTES)
+        return (before + state.encode()).ljust(2 * SLOT_BYTES, b"\0")
 
     def write(self, state: State, *, synced: bool = False) -> None:
         """Put `state` into the older slot. Only a change of the clean flag has to be synced."""

@@ -7,7 +7,9 @@ else in logd knows a default. Imports nothing of logd but its errors.
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -76,8 +78,22 @@ def _fsync(value: Any) -> str:
     return str(value)
 
 
-def _setting(default: Any, check: Callable[[Any], Any], help_: str) -> Any:
-    return dataclasses.field(default=default, metadata={"check": check, "help": help_})
+def _count_or_none(value: Any) -> int:
+    return 0 if str(value) == "0" else _count(value)
+
+
+def _arguments(value: Any) -> tuple[str, ...]:
+    """A command as a list in TOML, or as one string that is split as a shell would."""
+    words = shlex.split(value) if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError('must be a list of words, for example ["/usr/bin/cp", "-t", "/backup"]')
+    return tuple(words)
+
+
+def _setting(default: Any, check: Callable[[Any], Any], help_: str, *, topic: bool = False) -> Any:
+    """`topic`: may be set for single topics as well."""
+    metadata = {"check": check, "help": help_, "topic": topic}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +103,39 @@ class Config:
         "127.0.0.1:1774", _address_text, "address of the line protocol; port 0 takes a free one"
     )
     fsync: str = _setting(
-        "interval", _fsync, "when data is synced to disk: never, interval, batches or always"
+        "interval",
+        _fsync,
+        "when data is synced to disk: never, interval, batches or always",
+        topic=True,
     )
-    fsync_interval_s: float = _setting(1.0, _positive_seconds, "with fsync=interval: how often")
-    fsync_batches: int = _setting(1000, _count, "with fsync=batches: after how many stored batches")
+    fsync_interval_s: float = _setting(
+        1.0, _positive_seconds, "with fsync=interval: how often", topic=True
+    )
+    fsync_batches: int = _setting(
+        1000, _count, "with fsync=batches: after how many stored batches", topic=True
+    )
     partition_bytes: int = _setting(
-        256 << 20, _positive_bytes, "a topic goes on in a new file once one has this size"
+        256 << 20,
+        _positive_bytes,
+        "a topic goes on in a new file once one has this size",
+        topic=True,
     )
-    partition_age_s: float = _setting(0.0, _seconds, "or once it is this old; 0 for never")
+    partition_age_s: float = _setting(
+        0.0, _seconds, "or once it is this old; 0 for never", topic=True
+    )
+    max_partitions: int = _setting(
+        0, _count_or_none, "a topic keeps at most so many files; 0 for all", topic=True
+    )
+    max_bytes: int = _setting(0, _bytes, "and at most so many bytes; 0 for all", topic=True)
+    max_age_s: float = _setting(
+        0.0, _seconds, "and none whose newest message is older; 0 for any age", topic=True
+    )
+    delete_hook: tuple[str, ...] = _setting(
+        (), _arguments, "a program that must exit 0 before a file is deleted", topic=True
+    )
+    hook_timeout_s: float = _setting(
+        60.0, _positive_seconds, "how long the delete hook may take", topic=True
+    )
     max_batch_bytes: int = _setting(8 << 20, _positive_bytes, "largest body of a PUSH")
     max_reply_bytes: int = _setting(
         64 << 20, _positive_bytes, "largest reply to a READ, if more than one batch"
@@ -112,9 +153,19 @@ class Config:
     )
     stop_timeout_s: float = _setting(10.0, _positive_seconds, "how long a stop may take")
 
+    sections: tuple[tuple[str, dict[str, Any]], ...] = ()  # TOML's [topics.<glob>], in order
+
     def __post_init__(self) -> None:
         if self.max_batch_bytes > self.max_unfinished_bytes:
             raise BadRequest("max-unfinished-bytes must not be smaller than max-batch-bytes")
+
+    def for_topic(self, name: str) -> Config:
+        """The settings of one topic: all sections whose glob fits it, the last one wins."""
+        changes: dict[str, Any] = {}
+        for glob, values in self.sections:
+            if fnmatch.fnmatchcase(name, glob):
+                changes |= values
+        return dataclasses.replace(self, **changes) if changes else self
 
     def lines(self) -> bytes:
         """`name: value` lines, as CONFIG answers them."""
@@ -122,7 +173,7 @@ class Config:
 
 
 def fields() -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(Config)
+    return tuple(field for field in dataclasses.fields(Config) if field.metadata)
 
 
 def flag(name: str) -> str:
@@ -133,7 +184,7 @@ def flag(name: str) -> str:
 def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None = None) -> Config:
     """Settle every setting; a wrong value or an unknown key is refused by its name."""
     toml = _read_toml(file) if file else {}
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"sections": _sections(toml.pop("topics", {}), file)}
     for field in fields():
         name = flag(field.name)
         variable = "LOGD_" + name.upper().replace("-", "_")
@@ -143,14 +194,33 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
             (f"{name} in {file}", toml.pop(name, None)),
         ):
             if value is not None:
-                try:
-                    values[field.name] = field.metadata["check"](value)
-                except (ValueError, TypeError) as error:
-                    raise BadRequest(f"{source}: {value!r}: {error}") from None
+                values[field.name] = _checked(field, value, source)
                 break
     if toml:
         raise BadRequest(f"{file} has unknown keys: {', '.join(toml)}")
     return Config(**values)
+
+
+def _checked(field: dataclasses.Field[Any], value: Any, source: str) -> Any:
+    try:
+        return field.metadata["check"](value)
+    except (ValueError, TypeError) as error:
+        raise BadRequest(f"{source}: {value!r}: {error}") from None
+
+
+def _sections(tables: Any, file: Path | None) -> tuple[tuple[str, dict[str, Any]], ...]:
+    """The settings that a TOML file makes for single topics."""
+    known = {flag(field.name): field for field in fields() if field.metadata["topic"]}
+    sections = []
+    for glob, table in tables.items() if isinstance(tables, dict) else ():
+        values = {}
+        for name, value in table.items() if isinstance(table, dict) else ():
+            source = f"{name} in [topics.{glob}] of {file}"
+            if name not in known:
+                raise BadRequest(f"{source}: not a setting of topics; those are {', '.join(known)}")
+            values[known[name].name] = _checked(known[name], value, source)
+        sections.append((glob, values))
+    return tuple(sections)
 
 
 def _read_toml(file: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
-from logd import disk
+from logd import disk, files
 from logd.batch import Header, scan
 from logd.checkpoint import Checkpoint, State
 from logd.disk import File
@@ -37,6 +37,8 @@ def open_topic(name: str, directory: Path) -> Opened:
     if state is None:
         damages.append(Damage(0, 0, CHECKPOINT, 0, 0, "neither of its slots is sound"))
         state = State(clean=False)
+    if not damages:
+        _remove_expired(directory, state)
     firsts = partition_firsts(directory, state)
     damages += missing_files(firsts, state)
     sealed = []
@@ -78,17 +80,20 @@ def read_meta(directory: Path) -> tuple[str, list[Damage]]:
 
 
 def partition_firsts(directory: Path, state: State) -> list[int]:
-    """First offsets of the partitions there are. What had expired before a crash is removed."""
+    """First offsets of the partitions there are, without those that have expired."""
     names = [match for match in map(_FILE_NAME.fullmatch, os.listdir(directory)) if match]
     firsts = sorted(int(match[1]) for match in names if match[2] == "log")
-    expired = [first for first in firsts if first < state.first]
+    return [first for first in firsts if first >= state.first]
+
+
+def _remove_expired(directory: Path, state: State) -> None:
+    """Finish what a crash interrupted: delete the partitions that retention had let go."""
+    names = [match for match in map(_FILE_NAME.fullmatch, os.listdir(directory)) if match]
+    expired = [
+        int(match[1]) for match in names if match[2] == "log" and int(match[1]) < state.first
+    ]
     for first in expired:
-        partition = Partition(directory, first)
-        for path in (partition.path, partition.index_path):
-            path.unlink(missing_ok=True)
-    if expired:
-        disk.sync_directory(directory)
-    return firsts[len(expired) :]
+        files.remove(Partition(directory, first), keep_ids=True)
 
 
 def missing_files(firsts: list[int], state: State) -> list[Damage]:
@@ -114,6 +119,9 @@ def _open_sealed(directory: Path, first: int, next_: int) -> tuple[Partition, li
     damages = tail_damage(partition, result, next_)
     if damages:
         partition.keep_damaged(result.index)
+    else:
+        result.index.append(Entry(next_, partition.size, result.time_ms))
+        disk.replace(partition.index_path, result.index.encoded())
     return partition, damages
 
 

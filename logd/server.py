@@ -20,6 +20,8 @@ from logd.topic import Timer
 
 log = logging.getLogger("logd")
 _THREADS = 8  # syncs and cold reads that may be under way side by side
+_HOOK_SHARE = 0.7  # of the time for a stop, that a running hook may take
+_HOOK_THREADS = 16  # hooks, each of another topic
 
 
 class LoopScheduler:
@@ -28,6 +30,7 @@ class LoopScheduler:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._threads = ThreadPoolExecutor(_THREADS, "logd-disk")
+        self._hook_threads = ThreadPoolExecutor(_HOOK_THREADS, "logd-hook")
         self.monotonic_s = time.monotonic
         self.soon: Callable[[Callable[[], None]], Any] = loop.call_soon
 
@@ -37,6 +40,19 @@ class LoopScheduler:
     def offload(
         self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
     ) -> None:
+        self._run(self._threads, work, done)
+
+    def offload_hook(
+        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        self._run(self._hook_threads, work, done)
+
+    def _run(
+        self,
+        threads: ThreadPoolExecutor,
+        work: Callable[[], Any],
+        done: Callable[[Any, BaseException | None], None],
+    ) -> None:
         def finished(future: Future[Any]) -> None:
             self._loop.call_soon_threadsafe(deliver, future)
 
@@ -44,7 +60,7 @@ class LoopScheduler:
             error = future.exception()
             done(None if error else future.result(), error)
 
-        self._threads.submit(work).add_done_callback(finished)
+        threads.submit(work).add_done_callback(finished)
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -90,12 +106,15 @@ class Server:
         while True:
             await asyncio.sleep(1)
             self.connections.sweep()
+            self.store.check_retention()
 
     async def _finish(self) -> None:
         """Answer what is under way, sync, close; past the time limit leave as a kill would."""
         self.connections.stop()
         closed = asyncio.Event()
         self.store.close(closed.set)
+        patience_s = _HOOK_SHARE * self._config.stop_timeout_s
+        self._loop.call_later(patience_s, self.store.running_hooks.kill)
         try:
             async with asyncio.timeout(self._config.stop_timeout_s):
                 await closed.wait()

@@ -17,6 +17,7 @@ from logd import disk, files
 from logd.config import Config
 from logd.disk import File
 from logd.errors import DataDirError, LogdError, NotFound, TopicLimit
+from logd.hooks import Running
 from logd.partition import Partition
 from logd.protocol import topic_name
 from logd.repair import Report
@@ -47,12 +48,13 @@ class Store:
         self._scheduler = scheduler
         self._directory = config.data_dir / "topics"
         self._open_partitions = OpenPartitions(_OPEN_PARTITIONS)
+        self.running_hooks = Running()
         self._lock: File | None = None
 
     def open(self) -> None:
         """Lock the directory and open every topic in it. Blocks."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = _locked(self._config.data_dir / "lock")
+        self._lock = lock(self._config.data_dir)
         for entry in sorted(os.scandir(self._directory), key=lambda entry: entry.name):
             if entry.name.startswith(files.HIDDEN):
                 shutil.rmtree(entry.path)  # a topic that was never finished
@@ -72,7 +74,12 @@ class Store:
 
     def _new_topic(self, name: str) -> Topic:
         return Topic(
-            name, self._directory / name, self._config, self._scheduler, self._open_partitions.touch
+            name,
+            self._directory / name,
+            self._config,
+            self._scheduler,
+            self.running_hooks,
+            self._open_partitions.touch,
         )
 
     def topic(self, name: str) -> Topic:
@@ -95,6 +102,10 @@ class Store:
     def _forget(self, name: str) -> None:
         self.topics.pop(name, None)
 
+    def check_retention(self) -> None:
+        for topic in list(self.topics.values()):
+            topic.check_retention()
+
     def close(self, closed: Callable[[], None]) -> None:
         """Finish all writes, sync and close every topic, then call `closed`."""
         waiting = set(self.topics)
@@ -111,12 +122,13 @@ class Store:
             topic.close(lambda name=name: topic_closed(name))  # type: ignore[misc]
 
 
-def _locked(path: Path) -> File:
-    file = File(path, os.O_RDWR | os.O_CREAT)
+def lock(data_dir: Path) -> File:
+    """Held for as long as the file lives: no other logd, and no repair, may use the directory."""
+    file = File(data_dir / "lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise DataDirError(
-            f"{path.parent} is in use by another logd; stop it, or use another --data-dir"
+            f"{data_dir} is in use by another logd; stop it, or use another --data-dir"
         ) from None
     return file

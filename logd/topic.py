@@ -24,8 +24,10 @@ from logd.config import Config
 from logd.disk import SyncFailed
 from logd.durability import Gathering, Policy
 from logd.errors import Faulted, IoError, LogdError, NoSpace, ShuttingDown
+from logd.expiry import Expiry
 from logd.files import Mark
 from logd.group import Batch, Group
+from logd.hooks import Running
 from logd.partition import Partition
 from logd.producers import Producers, Stored
 from logd.protocol import Pushes
@@ -52,6 +54,11 @@ class Scheduler(Protocol):
 
     def now_ms(self) -> int: ...
     def monotonic_s(self) -> float: ...
+    def offload_hook(
+        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        """The same for a delete hook, which may take minutes: on threads of their own."""
+
     def fatal(self, reason: str) -> None:
         """Nothing may be acknowledged any more: stop the daemon."""
 
@@ -74,8 +81,10 @@ class Topic:
         directory: Path,
         config: Config,
         scheduler: Scheduler,
+        running_hooks: Running,
         touch: Callable[[Partition], None] = lambda partition: None,
     ) -> None:
+        config = config.for_topic(name)
         self.name = name
         self.directory = directory
         self.view = View(touch)
@@ -89,6 +98,16 @@ class Topic:
         self._scheduler = scheduler
         self._policy = Policy(config.fsync, config.fsync_interval_s, config.fsync_batches)
         self._gathering = Gathering()
+        self._expiry = Expiry(
+            name,
+            config,
+            self.view,
+            running_hooks,
+            scheduler.offload_hook,
+            self._let_go,
+            self._turn_soon,
+        )
+        self._expired: list[Partition] = []  # out of sight, but still on disk
         self._pending: deque[PendingPush] = deque()
         self._awaiting: deque[tuple[int, list[PendingPush]]] = deque()
         self._awaiting_count = 0
@@ -179,6 +198,8 @@ class Topic:
     def _turn(self) -> None:
         """Write what is pending, unless something has to be done first."""
         self._turn_is_due = False
+        if self._expired:
+            self._job(self._delete_expired)
         if not self.ready or not self._pending:
             pass
         elif not self._marked_unclean:
@@ -410,6 +431,32 @@ class Topic:
 
         return then
 
+    # -- retention ------------------------------------------------------------------------------
+
+    def check_retention(self) -> None:
+        """Once a second: start what retention asks for."""
+        if self.ready and not self.damages and not self.closing:
+            self._expiry.check(self._scheduler.now_ms(), self._scheduler.monotonic_s())
+
+    def _let_go(self, partition: Partition) -> None:
+        """An expired partition, its hook done: nobody sees it any more, and its files may go."""
+        self.view.drop(partition)
+        self._expired.append(partition)
+        self._turn_soon()
+        self._scheduler.soon(self.check_retention)
+
+    def _delete_expired(self) -> Callable[[], None]:
+        expired = list(self._expired)
+        clean = not self._marked_unclean
+        self.checkpoint.write(self._checkpoint_at(self._synced, clean), synced=True)
+        for partition in expired:
+            files.remove(partition, keep_ids=partition.next == self.active.first)
+
+        def then() -> None:
+            del self._expired[: len(expired)]
+
+        return then
+
     # -- stop -----------------------------------------------------------------------------------
 
     def close(self, closed: Callable[[], None]) -> None:
@@ -422,6 +469,8 @@ class Topic:
     def _finish_closing(self) -> None:
         if self._on_closed is None or self._job_is_running or self._pending:
             return
+        if self._expiry.is_busy or self._expired:
+            return  # what comes of the hook calls this again
         closed, self._on_closed = self._on_closed, None
         if not self._marked_unclean:
             closed()  # nothing was written in this run, so the files are as a clean stop left them
@@ -464,6 +513,7 @@ class Topic:
             "epoch": self._state.epoch,
             "epoch_began": self._state.began,
             "damages": len(self.damages),
+            **self._expiry.stats(),
             "fsync": self._policy.mode,
             "unsynced_batches": self._unsynced_batches(),
             "waiting_pushes": len(self._pending) + self._awaiting_count,

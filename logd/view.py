@@ -50,6 +50,10 @@ class View:
         """A new active partition; the one before it is visible as a whole."""
         self.partitions[partition.first] = partition
 
+    def drop(self, partition: Partition) -> None:
+        """The oldest partition is no longer to be read; reads under way keep its file."""
+        del self.partitions[partition.first]
+
     def show(self, next_: int, active_size: int) -> None:
         """Everything up to here may be read from now on."""
         self.next, self._active_size = next_, active_size

@@ -1,0 +1,61 @@
+"""What a check or a repair found, for a person or for a program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.output import Table, json_line, stdout
+
+if TYPE_CHECKING:
+    from logd.repair import Report
+
+Topics = Annotated[
+    list[str] | None, typer.Argument(metavar="TOPIC", help="Only these topics; none: all.")
+]
+Output = Annotated[Table, typer.Option("-o", "--output", help="text, or json: a line per topic.")]
+
+
+def print_reports(reports: list[Report], output: Table, *, repaired: bool = False) -> None:
+    with stdout() as out:
+        for report in reports:
+            if output is Table.json:
+                out.write(json_line(_as_object(report, repaired)))
+            else:
+                out.write("".join(f"{line}\n" for line in _lines(report, repaired)).encode())
+
+
+def _lines(report: Report, repaired: bool) -> list[str]:
+    counts = f"{report.messages} messages, {report.kept_bytes} bytes"
+    if not (report.cut_bytes or report.damages or report.filled):
+        return [f"{report.topic}: sound, {counts}"]
+    lines = []
+    if report.cut_bytes:
+        did = "cut" if repaired else "found"
+        lines.append(
+            f"{report.topic}: {did} a torn tail of {report.cut_bytes} bytes behind {counts}"
+            f" ({report.cut_reason})"
+        )
+    lines += [f"{report.topic}: {damage}" for damage in report.damages]
+    lines += [f"{report.topic}: accepted as lost: {damage}" for damage in report.filled]
+    lines += [f"{report.topic}: a copy is in quarantine/{copy}" for copy in report.quarantine]
+    return lines
+
+
+def _as_object(report: Report, repaired: bool) -> dict[str, Any]:
+    def objects(damages: list[Any]) -> list[dict[str, Any]]:
+        return [damage._asdict() for damage in damages]
+
+    return {
+        "topic": report.topic,
+        "sound": not (report.damages or (report.cut_bytes and not repaired)),
+        "messages": report.messages,
+        "bytes": report.kept_bytes,
+        "torn_tail": {"bytes": report.cut_bytes, "reason": report.cut_reason, "cut": repaired}
+        if report.cut_bytes
+        else None,
+        "damages": objects(report.damages),
+        "accepted": objects(report.filled),
+        "quarantine": report.quarantine,
+    }

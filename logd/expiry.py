@@ -1,0 +1,102 @@
+"""A topic's retention at work: which partition goes next, and its hook before that.
+
+One hook at a time for a topic, oldest partition first; until it has exited 0 the partition stays
+readable. What fails is tried again after growing pauses, for as long as the partition is due.
+Deleting is the topic's business: it hears of what may go through `let_go`, and of a hook that
+failed through `kept`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from logd.config import Config
+from logd.hooks import Hook, Running, pause_s, run_hook
+from logd.partition import Partition
+from logd.retention import Kept, Limits
+from logd.view import View
+
+
+class Expiry:
+    def __init__(
+        self,
+        topic: str,
+        config: Config,
+        view: View,
+        running: Running,
+        offload_hook: Callable[
+            [Callable[[], bool], Callable[[Any, BaseException | None], None]], None
+        ],
+        let_go: Callable[[Partition], None],
+        kept: Callable[[], None],
+    ) -> None:
+        self._topic = topic
+        self._limits = Limits(config.max_partitions, config.max_bytes, config.max_age_s)
+        self._command = config.delete_hook
+        self._timeout_s = config.hook_timeout_s
+        self._view = view
+        self._running = running
+        self._offload_hook = offload_hook
+        self._let_go, self._kept = let_go, kept
+        self._hooked: Partition | None = None  # its hook is under way
+        self._retry_at_s = 0.0
+        self._due = 0
+        self.failures = 0  # in a row
+
+    @property
+    def is_busy(self) -> bool:
+        return self._hooked is not None
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "expired_waiting": max(0, self._due - (self._hooked is not None)),
+            "hook_running": self._hooked.path.name if self._hooked else "-",
+            "hook_failures": self.failures,
+        }
+
+    def check(self, now_ms: int, now_s: float) -> None:
+        """Once a second, and after a roll: let go of what may go."""
+        if not self._limits.any() or self._hooked is not None:
+            return
+        partitions = list(self._view.partitions.values())
+        kept = [Kept(partition.size, partition.newest_time_ms) for partition in partitions]
+        self._due = self._limits.expired(kept, now_ms)
+        for partition in partitions[: self._due]:
+            if self._command:
+                if now_s >= self._retry_at_s:
+                    self._run(partition, now_s)
+                return
+            self._let_go(partition)
+        self._due = 0
+
+    def _run(self, partition: Partition, now_s: float) -> None:
+        self._hooked = partition
+        hook = Hook(self._command, partition.path, self._variables(partition), self._timeout_s)
+
+        def done(succeeded: Any, error: BaseException | None) -> None:
+            self._hooked = None
+            if succeeded:
+                self.failures = 0
+                self._due -= 1
+            else:
+                self.failures += 1
+                self._retry_at_s = now_s + pause_s(self.failures)
+            if succeeded:
+                self._let_go(partition)
+            else:
+                self._kept()
+
+        self._offload_hook(lambda: run_hook(hook, self._running), done)
+
+    def _variables(self, partition: Partition) -> dict[str, str]:
+        values = {
+            "TOPIC": self._topic,
+            "PARTITION": partition.path.name,
+            "FIRST": partition.first,
+            "NEXT": partition.next,
+            "BYTES": partition.size,
+            "MIN_TIME": partition.min_time_ms,
+            "MAX_TIME": partition.newest_time_ms,
+        }
+        return {f"LOGD_{name}": str(value) for name, value in values.items()}
