@@ -24,7 +24,7 @@ from logd.partition import Partition
 from logd.recovery import missing_files, partition_firsts, read_meta, saved_index, tail_damage
 from logd.repair import Damage, Report, Survey, cut_tail, fill_gaps, gap, survey
 
-Progress = Callable[[int], None]  # hears how many bytes were read since the last call
+Progress = Callable[[int], object]  # hears how many bytes were read since the last call
 
 
 @dataclass(slots=True)

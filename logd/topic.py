@@ -356,6 +356,8 @@ class Topic:
     def _synced_to(self, mark: Mark, started_at: float) -> None:
         self._synced = mark
         self._oldest_unsynced_at = started_at
+        if self._policy.answers_wait:
+            self._publish(mark)  # before the answers: whoever has one may read at once
         answered = 0
         while self._awaiting and self._awaiting[0][0] <= mark.next:
             _, pushes = self._awaiting.popleft()
@@ -365,8 +367,6 @@ class Topic:
         self._awaiting_count -= answered
         now = self._scheduler.monotonic_s()
         self._gathering.synced(answered, self._awaiting_count, started_at, now)
-        if self._policy.answers_wait:
-            self._publish(mark)
 
     def _checkpoint_at(self, mark: Mark, clean: bool = False) -> State:
         return replace(
