@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_QUICK_S = 0.0005  # a sync this short is done on the loop; handing it to a thread costs 0.1 ms
+_FORGET = 0.95  # how much of a slow sync is remembered from one sync to the next
 _IDLE_S = 1.0  # with fsync=batches: unsynced data gets no older than this, however few there are
 _MAX_GATHER_S = 0.001
 
@@ -56,16 +58,22 @@ class Gathering:
     def __init__(self) -> None:
         self._wanted = 1
         self._sync_s = 0.0
+        self._slowest_s = 1.0  # lately; nothing is known at first
         self._ended_at = 0.0
 
-    def synced(self, answered: int, waiting: int, started_at: float, now: float) -> None:
+    def synced(self, answered: int, waiting: int, started_at: float, ended_at: float) -> None:
         self._wanted = answered + waiting
-        self._sync_s = now - started_at
-        self._ended_at = now
+        self._sync_s = ended_at - started_at
+        self._slowest_s = max(self._sync_s, self._slowest_s * _FORGET)
+        self._ended_at = ended_at
 
     def wanted(self, now: float) -> int:
         """As many pushes as are worth waiting for; 1 when those answered last have moved on."""
         return self._wanted if now - self._ended_at <= 2 * self._sync_s else 1
+
+    def is_quick(self) -> bool:
+        """Have syncs been so short lately that the loop may wait for one?"""
+        return self._slowest_s < _QUICK_S
 
     def patience_s(self) -> float:
         return min(_MAX_GATHER_S, self._sync_s / 2)

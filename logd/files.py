@@ -34,15 +34,6 @@ CHECKPOINT = "checkpoint"
 _SAVE_EVERY_S = 1.0
 
 
-class Mark(NamedTuple):
-    """A place in the log: everything before it has been written, or synced."""
-
-    partition: int
-    position: int
-    next: int
-    batches: int
-
-
 class Opened(NamedTuple):
     """What a topic needs to start work."""
 

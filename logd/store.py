@@ -24,6 +24,7 @@ from logd.repair import Report
 from logd.topic import Scheduler, Topic
 
 _OPEN_PARTITIONS = 256
+_APART_S = 0.01  # syncs of two topics further apart than this do not hold each other up
 
 
 class OpenPartitions:
@@ -49,6 +50,7 @@ class Store:
         self._directory = config.data_dir / "topics"
         self._open_partitions = OpenPartitions(_OPEN_PARTITIONS)
         self.running_hooks = Running()
+        self._last_sync: tuple[object, float] = (None, 0.0)
         self._lock: File | None = None
 
     def open(self) -> None:
@@ -80,7 +82,15 @@ class Store:
             self._scheduler,
             self.running_hooks,
             self._open_partitions.touch,
+            self._is_alone,
         )
+
+    def _is_alone(self, topic: object) -> bool:
+        """Has no other topic synced on the loop lately? Side by side they go to threads."""
+        last, at_s = self._last_sync
+        now_s = self._scheduler.monotonic_s()
+        self._last_sync = (topic, now_s)
+        return last is topic or now_s - at_s > _APART_S
 
     def topic(self, name: str) -> Topic:
         """An existing topic."""

@@ -10,7 +10,6 @@ is behind `Scheduler`, a client behind `PendingPush`.
 from __future__ import annotations
 
 import errno
-import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,12 +19,12 @@ from typing import Any, Protocol
 from logd import files, recovery
 from logd.batch import NO_ID
 from logd.checkpoint import Checkpoint, State
+from logd.commits import Commits, Mark
 from logd.config import Config
 from logd.disk import SyncFailed
-from logd.durability import Gathering, Policy
+from logd.durability import Policy
 from logd.errors import Faulted, IoError, LogdError, NoSpace, ShuttingDown
 from logd.expiry import Expiry
-from logd.files import Mark
 from logd.group import Batch, Group
 from logd.hooks import Running
 from logd.partition import Partition
@@ -83,6 +82,7 @@ class Topic:
         scheduler: Scheduler,
         running_hooks: Running,
         touch: Callable[[Partition], None] = lambda partition: None,
+        is_alone: Callable[[object], bool] = lambda topic: True,
     ) -> None:
         config = config.for_topic(name)
         self.name = name
@@ -96,8 +96,9 @@ class Topic:
         self.clock_behind_ms = 0
         self._config = config
         self._scheduler = scheduler
+        self._is_alone = is_alone  # is no other topic syncing at this time?
         self._policy = Policy(config.fsync, config.fsync_interval_s, config.fsync_batches)
-        self._gathering = Gathering()
+        self._commits: Commits[PendingPush] = Commits(self._policy)
         self._expiry = Expiry(
             name,
             config,
@@ -109,19 +110,12 @@ class Topic:
         )
         self._expired: list[Partition] = []  # out of sight, but still on disk
         self._pending: deque[PendingPush] = deque()
-        self._awaiting: deque[tuple[int, list[PendingPush]]] = deque()
-        self._awaiting_count = 0
         self._waiters: dict[object, Callable[[], None]] = {}
         self._turn_is_due = False
         self._job_is_running = False
         self._marked_unclean = False
         self._tail_is_dirty = False
-        self._written = Mark(0, 0, 0, 0)
-        self._synced = self._written
-        self._oldest_unsynced_at = 0.0
         self._sync_timer: Timer | None = None
-        self._enough = threading.Event()
-        self._enough_at = 1
         self._on_closed: Callable[[], None] | None = None
         self._created_at = 0.0
 
@@ -161,9 +155,7 @@ class Topic:
             return
         self.active = opened.partitions[-1]
         self._time_ms = opened.time_ms
-        self._written = self._synced = Mark(
-            self.active.first, self.active.size, self.active.next, 0
-        )
+        self._commits.start_at(Mark(self.active.first, self.active.size, self.active.next, 0))
         self.view.show(self.active.next, self.active.size)
         self._created_at = self._scheduler.monotonic_s()
         self._marked_unclean = not opened.clean and not self.damages
@@ -215,9 +207,7 @@ class Topic:
 
     def _is_held_back(self) -> bool:
         """Have syncs fallen so far behind that pushes must wait? Then one is under way."""
-        return self._job_is_running and self._policy.holds(
-            self._unsynced_batches(), self._oldest_unsynced_s()
-        )
+        return self._job_is_running and self._commits.hold_back(self._scheduler.monotonic_s())
 
     def _is_full(self) -> bool:
         age_s = self._config.partition_age_s
@@ -239,13 +229,8 @@ class Topic:
                 push.refused(refusal)
             return
         self.producers.commit()
-        if self._policy.answers_wait and self._unsynced_batches():
-            self._awaiting.append((group.next, pushes))
-            self._awaiting_count += len(pushes)
-            if self._awaiting_count >= self._enough_at:
-                self._enough.set()
-        else:
-            self._publish(self._written)
+        if not self._commits.await_sync(pushes):
+            self._publish(self._commits.written)
             for push in pushes:
                 push.stored()
         self._sync_when_due()
@@ -258,7 +243,7 @@ class Topic:
         group, pending = Group(self.active.next, self._time_ms), self._pending
         pushes: list[PendingPush] = []
         room_bytes = min(_GROUP_BYTES, self._config.partition_bytes - self.active.size)
-        room_batches = min(_GROUP_BATCHES, self._policy.room(self._unsynced_batches()))
+        room_batches = min(_GROUP_BATCHES, self._commits.room())
         while pending and group.size < room_bytes and len(group.placed) < room_batches:
             push = pending.popleft()
             content = push.content
@@ -292,10 +277,9 @@ class Topic:
         self.stored_messages += group.next - active.next
         self.stored_bytes += group.size
         active.append(group.buffers, group.placed, group.next, group.time_ms)
-        if not self._unsynced_batches():
-            self._oldest_unsynced_at = self._scheduler.monotonic_s()
-        written = self._written.batches + len(group.placed)
-        self._written = Mark(active.first, active.size, active.next, written)
+        batches = self._commits.written.batches + len(group.placed)
+        mark = Mark(active.first, active.size, active.next, batches)
+        self._commits.wrote(mark, self._scheduler.monotonic_s())
 
     def _publish(self, mark: Mark) -> None:
         """Let readers see everything up to here."""
@@ -310,21 +294,18 @@ class Topic:
 
     # -- syncing --------------------------------------------------------------------------------
 
-    def _unsynced_batches(self) -> int:
-        return self._written.batches - self._synced.batches
-
-    def _oldest_unsynced_s(self) -> float:
-        return self._scheduler.monotonic_s() - self._oldest_unsynced_at
-
     def _sync_when_due(self) -> None:
         if self._job_is_running:
             return
-        due_in_s = self._policy.due_in_s(self._unsynced_batches(), self._oldest_unsynced_s())
+        due_in_s = self._commits.due_in_s(self._scheduler.monotonic_s())
         if due_in_s == 0:
             if self._sync_timer is not None:
                 self._sync_timer.cancel()
                 self._sync_timer = None
-            self._start_sync()
+            if self._commits.is_quick() and self._is_alone(self):
+                self._done(*_attempt(self._sync))
+            else:
+                self._job(self._sync)
         elif due_in_s is not None and self._sync_timer is None:
             self._sync_timer = self._scheduler.later(due_in_s, self._sync_timer_fired)
 
@@ -332,41 +313,20 @@ class Topic:
         self._sync_timer = None
         self._sync_when_due()
 
-    def _start_sync(self) -> None:
-        self._enough_at = 1
-        patience_s = 0.0
-        if self._policy.answers_wait:
-            self._enough_at = self._gathering.wanted(self._scheduler.monotonic_s())
-            patience_s = self._gathering.patience_s()
-        self._enough.clear()
-        if self._awaiting_count >= self._enough_at:
-            self._enough.set()
-        self._job(lambda: self._sync(patience_s))
-
-    def _sync(self, patience_s: float) -> Callable[[], None]:
-        """On another thread: sync all that is written by the moment the sync starts."""
-        if patience_s:
-            self._enough.wait(patience_s)
-        started_at = self._scheduler.monotonic_s()
-        mark = self._written
+    def _sync(self) -> Callable[[], None]:
+        """Sync all that is written by the moment this starts; on a thread, or on the loop."""
+        started_at_s = self._scheduler.monotonic_s()
+        mark = self._commits.written
         self.active.sync()
-        files.save_progress(self.active, self.checkpoint, self._checkpoint_at(mark), started_at)
-        return lambda: self._synced_to(mark, started_at)
+        ended_at_s = self._scheduler.monotonic_s()
+        files.save_progress(self.active, self.checkpoint, self._checkpoint_at(mark), started_at_s)
+        return lambda: self._synced_to(mark, started_at_s, ended_at_s)
 
-    def _synced_to(self, mark: Mark, started_at: float) -> None:
-        self._synced = mark
-        self._oldest_unsynced_at = started_at
+    def _synced_to(self, mark: Mark, started_at_s: float, ended_at_s: float) -> None:
         if self._policy.answers_wait:
             self._publish(mark)  # before the answers: whoever has one may read at once
-        answered = 0
-        while self._awaiting and self._awaiting[0][0] <= mark.next:
-            _, pushes = self._awaiting.popleft()
-            answered += len(pushes)
-            for push in pushes:
-                push.stored()
-        self._awaiting_count -= answered
-        now = self._scheduler.monotonic_s()
-        self._gathering.synced(answered, self._awaiting_count, started_at, now)
+        for push in self._commits.synced_to(mark, started_at_s, ended_at_s):
+            push.stored()
 
     def _checkpoint_at(self, mark: Mark, clean: bool = False) -> State:
         return replace(
@@ -385,17 +345,18 @@ class Topic:
         if self._job_is_running:
             return
 
-        def done(then: Any, error: BaseException | None) -> None:
-            self._job_is_running = False
-            if error is None:
-                then()
-            else:
-                self._job_failed(error)
-            self._sync_when_due()
-            self._turn()
-
         self._job_is_running = True
-        self._scheduler.offload(work, done)
+        self._scheduler.offload(work, self._done)
+
+    def _done(self, then: Any, error: BaseException | None) -> None:
+        self._job_is_running = False
+        if error is None:
+            then()
+        else:
+            self._job_failed(error)
+        self._sync_when_due()
+        if self._pending or self._on_closed or self._expired:
+            self._turn()
 
     def _job_failed(self, error: BaseException) -> None:
         """A full disk is told to whoever waits; a failed sync ends the daemon."""
@@ -407,7 +368,7 @@ class Topic:
             self._pending.popleft().refused(refusal)
 
     def _mark_unclean(self) -> Callable[[], None]:
-        self.checkpoint.write(self._checkpoint_at(self._written), synced=True)
+        self.checkpoint.write(self._checkpoint_at(self._commits.written), synced=True)
 
         def then() -> None:
             self._marked_unclean = True
@@ -417,15 +378,18 @@ class Topic:
     def _roll(self) -> Callable[[], None]:
         """Close the active partition for good and open the next."""
         old = self.active
-        new = files.roll(old, self.producers, self.checkpoint, self._checkpoint_at(self._written))
+        new = files.roll(
+            old, self.producers, self.checkpoint, self._checkpoint_at(self._commits.written)
+        )
 
         def then() -> None:
-            self._synced_to(self._written, self._scheduler.monotonic_s())
+            now_s = self._scheduler.monotonic_s()
+            written = self._commits.written
+            self._synced_to(written, now_s, now_s)
             old.sealed_now()
             self.active = new
             self.view.add(new)
-            self._written = Mark(new.first, 0, new.next, self._written.batches)
-            self._synced = self._written
+            self._commits.start_at(Mark(new.first, 0, new.next, written.batches))
             self.view.show(new.next, 0)
             self._created_at = self._scheduler.monotonic_s()
 
@@ -448,7 +412,7 @@ class Topic:
     def _delete_expired(self) -> Callable[[], None]:
         expired = list(self._expired)
         clean = not self._marked_unclean
-        self.checkpoint.write(self._checkpoint_at(self._synced, clean), synced=True)
+        self.checkpoint.write(self._checkpoint_at(self._commits.synced, clean), synced=True)
         for partition in expired:
             files.remove(partition, keep_ids=partition.next == self.active.first)
 
@@ -477,11 +441,12 @@ class Topic:
             return
 
         def work() -> Callable[[], None]:
-            mark = self._written
+            mark = self._commits.written
             files.close_topic(
                 self.active, self.producers, self.checkpoint, self._checkpoint_at(mark, clean=True)
             )
-            return lambda: self._synced_to(mark, self._scheduler.monotonic_s())
+            now_s = self._scheduler.monotonic_s()
+            return lambda: self._synced_to(mark, now_s, now_s)
 
         def done(then: Any, error: BaseException | None) -> None:
             if error is None:
@@ -515,12 +480,20 @@ class Topic:
             "damages": len(self.damages),
             **self._expiry.stats(),
             "fsync": self._policy.mode,
-            "unsynced_batches": self._unsynced_batches(),
-            "waiting_pushes": len(self._pending) + self._awaiting_count,
+            "unsynced_batches": self._commits.unsynced,
+            "waiting_pushes": len(self._pending) + self._commits.awaiting,
             "waiting_reads": len(self._waiters),
             "producers": len(self.producers),
             "clock_behind_ms": self.clock_behind_ms,
         }
+
+
+def _attempt(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """What a thread would have made of it."""
+    try:
+        return work(), None
+    except (OSError, SyncFailed) as error:
+        return None, error
 
 
 def _refusal(error: BaseException) -> LogdError:
