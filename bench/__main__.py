@@ -23,7 +23,8 @@ from bench import machine, peers, report
 from bench.measure import FULL, LOGD, QUICK, Result, Row, Setting, Sizes, run_row
 from bench.processes import ROOT, BenchError
 from bench.programs import build
-from bench.rows import BATCH_BYTES, MESSAGE_BYTES, ROWS
+from bench.rows import ROWS
+from bench.storage_rows import BATCH_BYTES, MESSAGE_BYTES
 
 BUILD_DIR = ROOT / "build" / "bench"
 PIPED_WIDTH = 150  # without a terminal, rich would fold the table at 80

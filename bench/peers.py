@@ -38,10 +38,15 @@ class Peer:
 
 @contextmanager
 def logd(directory: Path, fsync: str) -> Iterator[Peer]:
-    data, log = _places(directory, "logd")
+    with logd_on(*_places(directory, "logd"), "--fsync", fsync) as peer:
+        yield peer
+
+
+@contextmanager
+def logd_on(data: Path, log: Path, *flags: str) -> Iterator[Peer]:
+    """A daemon on a data directory that may be there already."""
     command: list[str | Path] = [sys.executable, "-m", "logd", "--data-dir", data]
-    command += ["--host", "127.0.0.1:0",  "--fsync", fsync]
-    with _serving(command, data, log) as peer:
+    with _serving([*command, "--host", "127.0.0.1:0", *flags], data, log) as peer:
         yield peer
 
 

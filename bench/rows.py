@@ -13,29 +13,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from bench import peers
+from bench import peers, storage_rows
 from bench.machine import resident_mb
 from bench.measure import LOGD, Contestants, Measure, Row, Sample, Setting, Skip, Target
 from bench.processes import ROOT, BenchError, environment, run_json
 from bench.programs import Load
+from bench.storage_rows import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
 
-MESSAGE_BYTES = 100
-BATCH_BYTES = 64 * 1024
 READ_BYTES = 8 << 20  # of one READ; the server may give less
-BATCH = Load(connections=16, message_bytes=MESSAGE_BYTES, batch_bytes=BATCH_BYTES)
-
-
-@contextmanager
-def scratch(setting: Setting) -> Iterator[Path]:
-    """A directory on the disk under test, gone when the row is."""
-    with TemporaryDirectory(dir=setting.directory) as name:
-        yield Path(name)
-
-
-def batches_for(total_bytes: int, batch: Load = BATCH) -> Load:
-    return replace(batch, count=max(1, total_bytes // batch.body_bytes))
 
 
 # -- small pushes -------------------------------------------------------------------------------
@@ -241,8 +227,14 @@ def _small(connections: int, depth: int, fsync: str = "interval") -> Row:
         f"PUSH 100 B, {clients}, {pace}" + (", fsync always" if always else ""),
         "/s",
         opening,
-        Target(0.85 if depth == 1 else 1.2, beside="redis"),
+        _beside_redis(depth, always),
     )
+
+
+def _beside_redis(depth: int, always: bool) -> Target:
+    if always:
+        return Target(0.95 if depth == 1 else 1.1, beside="redis")
+    return Target(0.85 if depth == 1 else 1.2, beside="redis")
 
 
 ROWS = (
@@ -267,6 +259,20 @@ ROWS = (
     _small(16, 100),
     _small(16, 1, "always"),
     _small(16, 100, "always"),
+    Row(
+        "always-writer",
+        "p99 of a steady writer beside that",
+        "µs",
+        partial(storage_rows.neighbour, mode="writer"),
+        Target(3.0, at_most=True, beside="alone"),
+    ),
+    Row(
+        "always-reader",
+        "p99 of a steady reader beside that",
+        "µs",
+        partial(storage_rows.neighbour, mode="reader"),
+        Target(3.0, at_most=True, beside="alone"),
+    ),
     Row("client-writer", "Writer, 100 B messages", "M/s", client_writer, Target(3.0)),
     Row(
         "client-reader",
@@ -283,6 +289,14 @@ ROWS = (
         Target(8.0),
     ),
     Row("start-ready", "start to ready line", "s", start_up, Target(0.6, at_most=True)),
+    Row(
+        "start-1000",
+        "the same with 1,000 sealed partitions",
+        "s",
+        storage_rows.start_with_partitions,
+        Target(1.0, at_most=True),
+    ),
+    Row("check", "log-cli check's scan, 64 KB batches", "MB/s", storage_rows.check, Target(1000.0)),
     Row("start-idle", "resident, ten topics", "MB", idle_memory, Target(60.0, at_most=True)),
     Row("start-help", "log-cli --help", "s", help_time, Target(0.2, at_most=True)),
 )

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_QUICK_S = 0.0005  # a sync this short is done on the loop; handing it to a thread costs 0.1 ms
-_FORGET = 0.95  # how much of a slow sync is remembered from one sync to the next
+_QUICK_S = 0.001  # a sync this short is done on the loop; handing it to a thread costs 0.1 ms
+_FORGET = 0.9  # how much of a slow sync is remembered from one sync to the next
 _IDLE_S = 1.0  # with fsync=batches: unsynced data gets no older than this, however few there are
 _MAX_GATHER_S = 0.001
 
