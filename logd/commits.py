@@ -12,6 +12,9 @@ from typing import Generic, NamedTuple, TypeVar
 from logd.durability import Gathering, Policy
 
 T = TypeVar("T")
+# A roll has to sync whatever its partition has unsynced, and pushes wait for it. So that this is
+# never much, a sync starts beside the pushes once so much has gathered, in every mode.
+_FAR_BYTES = 32 << 20
 
 
 class Mark(NamedTuple):
@@ -61,6 +64,8 @@ class Commits(Generic[T]):
             if self.awaiting >= self._gathering.wanted(now_s):
                 return 0.0
             return max(0.0, self._oldest_at_s + self._gathering.patience_s() - now_s)
+        if self.written.position - self.synced.position >= _FAR_BYTES:
+            return 0.0
         return self.policy.due_in_s(self.unsynced, now_s - self._oldest_at_s)
 
     def hold_back(self, now_s: float) -> bool:

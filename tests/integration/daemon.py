@@ -15,6 +15,8 @@ import contextlib
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -158,6 +160,12 @@ class Line:
     def send_no_more(self) -> None:
         """Shut this side; the other may still answer."""
         self._writer.write_eof()
+
+    def reset(self) -> None:
+        """End it as a crashed machine or a firewall does, without a goodbye."""
+        connection = self._writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._writer.transport.abort()
 
     async def expect(self, wanted: bytes) -> None:
         """The next bytes are these; fails at the first that is not."""
