@@ -26,8 +26,7 @@ class LogdError(Exception):
 
     def line(self) -> bytes:
         """The reply that carries this error. What a client sent may be quoted in it: escaped."""
-        text = self.text.encode("unicode_escape")
-        return b"ERR %s %s\r\n" % (self.code.encode(), text)
+        return f"ERR {self.code} {ascii(self.text)[1:-1]}\r\n".encode("ascii")
 
 
 class BadRequest(LogdError):

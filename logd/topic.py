@@ -303,7 +303,9 @@ class Topic:
                 self._sync_timer.cancel()
                 self._sync_timer = None
             if self._commits.is_quick() and self._is_alone(self):
-                self._done(*_attempt(self._sync))
+                self._finish(*_attempt(self._sync))
+                if self._pending or self._on_closed or self._expired:
+                    self._turn_soon()
             else:
                 self._job(self._sync)
         elif due_in_s is not None and self._sync_timer is None:
@@ -350,13 +352,15 @@ class Topic:
 
     def _done(self, then: Any, error: BaseException | None) -> None:
         self._job_is_running = False
+        self._finish(then, error)
+        self._sync_when_due()
+        self._turn()
+
+    def _finish(self, then: Any, error: BaseException | None) -> None:
         if error is None:
             then()
         else:
             self._job_failed(error)
-        self._sync_when_due()
-        if self._pending or self._on_closed or self._expired:
-            self._turn()
 
     def _job_failed(self, error: BaseException) -> None:
         """A full disk is told to whoever waits; a failed sync ends the daemon."""
