@@ -27,8 +27,10 @@ HINTS = {
 def explain(error: Exception) -> tuple[int, str] | None:
     """The exit code and the sentence for an error; None for a bug, where a traceback helps."""
     from logd.client import ConnectionLost
-    from logd.errors import DamagedBatch, Faulted, LogdError, OutOfRange
+    from logd.errors import DamagedBatch, DataDirError, Faulted, LogdError, OutOfRange
 
+    if isinstance(error, DataDirError):
+        return USAGE, error.text
     if isinstance(error, LogdError):
         code = LOSS if isinstance(error, OutOfRange | Faulted | DamagedBatch) else REFUSED
         hint = HINTS.get(error.code)

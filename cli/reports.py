@@ -38,7 +38,8 @@ def _lines(report: Report, repaired: bool) -> list[str]:
             f" ({report.cut_reason})"
         )
     lines += [f"{report.topic}: {damage}" for damage in report.damages]
-    lines += [f"{report.topic}: accepted as lost: {damage}" for damage in report.filled]
+    accepted = "accepted as lost" if repaired else "would be accepted as lost"
+    lines += [f"{report.topic}: {accepted}: {damage}" for damage in report.filled]
     lines += [f"{report.topic}: a copy is in quarantine/{copy}" for copy in report.quarantine]
     return lines
 

@@ -21,8 +21,16 @@ from logd.checkpoint import Checkpoint, State
 from logd.errors import DataDirError
 from logd.files import CHECKPOINT, HIDDEN, META, encode_meta
 from logd.partition import Partition
-from logd.recovery import missing_files, partition_firsts, read_meta, saved_index, tail_damage
-from logd.repair import Damage, Report, Survey, cut_tail, fill_gaps, gap, survey
+from logd.recovery import (
+    active_damages,
+    known_durable,
+    missing_files,
+    partition_firsts,
+    read_meta,
+    saved_index,
+    tail_damage,
+)
+from logd.repair import SEALED, Damage, Report, Survey, cut_tail, fill_gaps, gap, survey
 
 Progress = Callable[[int], object]  # hears how many bytes were read since the last call
 
@@ -64,9 +72,10 @@ def check(directory: Path, progress: Progress = lambda size: None) -> Findings:
     firsts = partition_firsts(directory, known)
     damages += missing_files(firsts, known)
     partitions = [Partition.open_sealed(directory, *pair) for pair in pairwise(firsts)]
-    messages = kept_bytes = 0
+    messages = kept_bytes = since_ms = 0
     for partition in partitions:
-        result = _survey(partition, progress)
+        result = _survey(partition, SEALED, since_ms, progress)
+        since_ms = result.time_ms
         damages += tail_damage(partition, result, partition.next)
         messages += result.next - partition.first
         kept_bytes += result.end
@@ -74,8 +83,8 @@ def check(directory: Path, progress: Progress = lambda size: None) -> Findings:
     if firsts:
         active = Partition.open_sealed(directory, firsts[-1], firsts[-1])
         partitions.append(active)
-        result = _survey(active, progress)
-        damages += _active_damage(active, result, known)
+        result = _survey(active, known_durable(active, known), since_ms, progress)
+        damages += active_damages(active, result, known)
         torn = result if result.torn and not _reaches_end(damages, active) else None
         active.next, active.max_time_ms = result.next, result.time_ms
         messages += result.next - active.first
@@ -113,26 +122,14 @@ def repair(
     return replace(report, quarantine=copies, filled=report.damages, damages=[])
 
 
-def _survey(partition: Partition, progress: Progress) -> Survey:
+def _survey(partition: Partition, safe_to: int, since_ms: int, progress: Progress) -> Survey:
     def each(found: Found) -> None:
         progress(found.end - found.position)
 
-    known = saved_index(partition)
-    return survey(partition.file, partition.path.name, partition.first, known=known, each=each)
-
-
-def _active_damage(active: Partition, result: Survey, state: State) -> list[Damage]:
-    """What the newest partition has lost of the messages that were known to be on disk."""
-    damages = list(result.damages)
-    if state.partition >= active.first and result.next < state.next:
-        reason = result.torn.reason if result.torn else "shorter than the checkpoint says"
-        damages.append(
-            Damage(
-                result.next, state.next, active.path.name, result.end, active.size, reason,
-                result.time_ms,
-            )
-        )  # fmt: skip
-    return damages
+    file, name, known = partition.file, partition.path.name, saved_index(partition)
+    return survey(
+        file, name, partition.first, known=known, safe_to=safe_to, since_ms=since_ms, each=each
+    )
 
 
 def _reaches_end(damages: list[Damage], partition: Partition) -> bool:
@@ -163,13 +160,13 @@ def _by_file(damages: list[Damage]) -> Iterator[tuple[str, list[Damage]]]:
 
 def _new_checkpoint(directory: Path, state: State) -> None:
     """Says that the files, as they are now, are what is known to be on disk."""
-    firsts = partition_firsts(directory, State())
+    firsts = partition_firsts(directory, state)
     if not firsts:
         disk.replace(directory / f"{state.first:020d}.log", b"")
         firsts = [state.first]
     active = Partition.open_active(directory, firsts[-1])
     disk.sync(active.file)
-    result = _survey(active, lambda size: None)
+    result = _survey(active, 0, 0, lambda size: None)
     new = replace(
         state, first=firsts[0], partition=active.first, position=result.end, next=result.next,
         clean=False, sequence=state.sequence + 1,

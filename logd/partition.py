@@ -98,17 +98,20 @@ class Partition:
 
     @property
     def min_time_ms(self) -> int:
-        return self._indexed(lambda index: index.entry(0).time_ms) if self.size else 0
+        if not self.size or (self._is_damaged and not len(self.index)):
+            return 0
+        return self._indexed(lambda index: index.entry(0).time_ms)
 
     @property
     def newest_time_ms(self) -> int:
-        if self.sealed and not self.max_time_ms and self.size:
+        if self.sealed and not self.max_time_ms and self.size and not self._is_damaged:
             self.max_time_ms = self._indexed(lambda index: index.entry(len(index) - 1).time_ms)
         return self.max_time_ms
 
-    def keep_damaged(self, index: Index) -> None:
+    def keep_damaged(self, index: Index, newest_time_ms: int) -> None:
         """This sealed partition is read through an index that leads around its damage."""
         self._index, self._is_damaged = index, True
+        self.max_time_ms = newest_time_ms
 
     def idle(self) -> None:
         """Let go of the descriptor and the map; both come back when somebody asks."""
@@ -208,7 +211,9 @@ class Partition:
         """Ask the index; where it turns out wrong, rebuild it and ask again."""
         try:
             return ask(self.index)
-        except (BadIndex, IndexError):
+        except BadIndex as error:
+            if self._is_damaged:
+                raise DamagedBatch(str(error)) from None
             self._index = self._rebuilt_index()
             return ask(self._index)
 

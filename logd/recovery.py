@@ -24,7 +24,7 @@ from logd.files import CHECKPOINT, FORMAT, META, Opened, meta_sum
 from logd.index import ENTRY_BYTES, BadIndex, Entry, Index
 from logd.partition import Partition
 from logd.producers import Producers
-from logd.repair import Damage, Report, Survey, cut_tail, survey
+from logd.repair import SEALED, Damage, Report, Survey, cut_tail, survey
 
 _FILE_NAME = re.compile(r"([0-9]{20})\.(log|ids)")
 
@@ -113,12 +113,11 @@ def _open_sealed(directory: Path, first: int, next_: int) -> tuple[Partition, li
     partition = Partition.open_sealed(directory, first, next_)
     if closing_entry(partition)[:2] == (next_, partition.size):
         return partition, []
-    result = survey(
-        partition.file, partition.path.name, first, known=saved_index(partition), checked_to=2**62
-    )
+    known = saved_index(partition)
+    result = survey(partition.file, partition.path.name, first, known=known, bodies=False)
     damages = tail_damage(partition, result, next_)
     if damages:
-        partition.keep_damaged(result.index)
+        partition.keep_damaged(result.index, result.time_ms)
     else:
         result.index.append(Entry(next_, partition.size, result.time_ms))
         disk.replace(partition.index_path, result.index.encoded())
@@ -160,30 +159,41 @@ def _open_active(
 ) -> tuple[Report | None, list[Damage]]:
     """Read the newest partition, as far as needed; cut a torn tail unless the topic is damaged."""
     file, file_name = active.file, active.path.name
-    checked_to = state.position if state.partition == active.first else 0
     known = saved_index(active)
+    saved = len(known) if known else 0
     start = _last_entry(known, active) if clean else None
     if not clean:
         disk.sync(file)
         disk.drop_cache(file)
-    result = survey(file, file_name, active.first, known=known, checked_to=checked_to, start=start)
-    damages = list(result.damages)
-    lost_next = state.next if state.partition >= active.first else 0
-    if result.next < lost_next:
-        reason = result.torn.reason if result.torn else "shorter than the checkpoint says"
-        damages.append(
-            Damage(
-                result.next, lost_next, file_name, result.end, file.size(), reason, result.time_ms
-            )
-        )
+    safe_to = known_durable(active, state)
+    result = survey(
+        file, file_name, active.first, known=known, safe_to=safe_to, bodies=False, start=start
+    )
+    damages = active_damages(active, result, state)
     report = None if clean else Report(name, result.end, result.next - active.first)
     if result.torn and not damages and not faulted:
         report, damages = _cut(name, active, result)
-    index = known if clean and start and known else result.index
-    active.load(index, result.end, result.next, result.time_ms)
-    if not damages and (not clean or index is not known):
-        disk.replace(active.index_path, index.encoded())
+    active.load(result.index, result.end, result.next, result.time_ms)
+    if not damages and (start is None or len(result.index) != saved):
+        disk.replace(active.index_path, result.index.encoded())
     return report, damages
+
+
+def known_durable(active: Partition, state: State) -> int:
+    """Up to which position the newest partition was synced, as far as the checkpoint tells."""
+    if state.partition == active.first:
+        return state.position
+    return 0 if state.partition < active.first else SEALED
+
+
+def active_damages(active: Partition, result: Survey, state: State) -> list[Damage]:
+    """What the newest partition has lost of the messages that were known to be on disk."""
+    if result.next >= state.next:
+        return result.damages
+    reason = result.torn.reason if result.torn else "shorter than the checkpoint says"
+    name, size = active.path.name, active.file.size()
+    lost = Damage(result.next, state.next, name, result.end, size, reason, result.time_ms)
+    return [*result.damages, lost]
 
 
 def _cut(name: str, active: Partition, result: Survey) -> tuple[Report, list[Damage]]:

@@ -22,6 +22,7 @@ from logd.disk import File
 from logd.errors import DamagedBatch
 from logd.index import BadIndex, Entry, Index
 
+SEALED = 1 << 62  # `safe_to` of a partition that was synced as a whole
 _COPY_BYTES = 1 << 20
 _WINDOW_BYTES = 4 << 20
 
@@ -79,23 +80,28 @@ def survey(
     first: int,
     *,
     known: Index | None = None,
-    checked_to: int = 0,
+    safe_to: int = SEALED,
+    bodies: bool = True,
+    since_ms: int = 0,
     start: Entry | None = None,
     each: Callable[[Found], None] = lambda found: None,
 ) -> Survey:
-    """Walk a partition file: headers alone below `checked_to`, bodies too behind it.
+    """Walk a partition file, with bodies or, below `safe_to`, by headers alone.
 
-    `known` is an index from before the damage, if there is one: it says where to go on.
+    `known` is an index from before the damage, if there is one. It says where to go on behind
+    damage below `safe_to`, the place up to which the file is known durable: what is not sound
+    behind that is a torn tail as a whole. With `start`, an entry of `known`, what is before it is
+    believed.
     """
     size = file.size()
-    result = Survey(Index(), first)
-    if start is not None:
-        result.next, result.end, result.time_ms = start
+    result = Survey(Index(), first, time_ms=since_ms)
+    if start is not None and known is not None:
+        result = Survey(known, start.offset, start.position, start.time_ms)
     while result.end < size:
         try:
-            _walk(file, size, checked_to, result, each)
+            _walk(file, size, 0 if bodies else safe_to, result, each)
         except DamagedBatch as damage:
-            resume = _resume_behind(file, known, result)
+            resume = _resume_behind(file, known, result) if result.end < safe_to else None
             if resume is None:
                 result.torn = damage
                 break

@@ -151,12 +151,14 @@ class Topic:
         self.id, self._state = opened.id, opened.state
         self.damages = self.view.damages = opened.damages
         self.ready = True
+        damaged_to = max((damage.next for damage in opened.damages), default=0)
         if not opened.partitions:
+            self.view.show(damaged_to, 0)
             return
         self.active = opened.partitions[-1]
         self._time_ms = opened.time_ms
         self._commits.start_at(Mark(self.active.first, self.active.size, self.active.next, 0))
-        self.view.show(self.active.next, self.active.size)
+        self.view.show(max(self.active.next, damaged_to), self.active.size)
         self._created_at = self._scheduler.monotonic_s()
         self._marked_unclean = not opened.clean and not self.damages
 

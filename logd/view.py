@@ -40,7 +40,8 @@ class View:
 
     @property
     def first(self) -> int:
-        return int(self.partitions.peekitem(0)[0]) if self.partitions else 0
+        firsts = [int(self.partitions.peekitem(0)[0])] if self.partitions else []
+        return min([*firsts, *(damage.first for damage in self.damages if damage.next)], default=0)
 
     @property
     def size(self) -> int:
