@@ -29,8 +29,8 @@ def check(
     """Check the files of a stopped daemon. Exits 3 if there is damage or a torn tail."""
     from logd import offline, store
 
-    lock = store.lock(data_dir)
     directories = offline.topic_directories(data_dir, topic or [])
+    lock = store.lock(data_dir)
     with progress(sum(map(offline.size_of, directories)), quiet) as advance:
         reports = [offline.check(directory, advance).report for directory in directories]
     print_reports(reports, output)

@@ -37,8 +37,8 @@ def repair(
     """
     from logd import offline, store
 
-    lock = store.lock(data_dir)
     directories = offline.topic_directories(data_dir, topic or [])
+    lock = store.lock(data_dir)
     with progress(sum(map(offline.size_of, directories)), quiet) as advance:
         reports = [
             offline.repair(directory, accept_loss=accept_loss, dry_run=dry_run, progress=advance)

@@ -38,7 +38,7 @@ def _lines(report: Report, repaired: bool) -> list[str]:
             f" ({report.cut_reason})"
         )
     lines += [f"{report.topic}: {damage}" for damage in report.damages]
-    accepted = "accepted as lost" if repaired else "would be accepted as lost"
+    accepted = "accepted as lost" if repaired else "would be lost for good"
     lines += [f"{report.topic}: {accepted}: {damage}" for damage in report.filled]
     lines += [f"{report.topic}: a copy is in quarantine/{copy}" for copy in report.quarantine]
     return lines

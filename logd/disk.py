@@ -14,6 +14,7 @@ from pathlib import Path
 
 from logd.batch import Buffer
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MAX_BUFFERS = os.sysconf("SC_IOV_MAX")
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 

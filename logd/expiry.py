@@ -30,6 +30,7 @@ class Expiry:
         ],
         let_go: Callable[[Partition], None],
         kept: Callable[[], None],
+        now_s: Callable[[], float],
     ) -> None:
         self._topic = topic
         self._limits = Limits(config.max_partitions, config.max_bytes, config.max_age_s)
@@ -38,7 +39,7 @@ class Expiry:
         self._view = view
         self._running = running
         self._offload_hook = offload_hook
-        self._let_go, self._kept = let_go, kept
+        self._let_go, self._kept, self._now_s = let_go, kept, now_s
         self._hooked: Partition | None = None  # its hook is under way
         self._retry_at_s = 0.0
         self._due = 0
@@ -55,7 +56,7 @@ class Expiry:
             "hook_failures": self.failures,
         }
 
-    def check(self, now_ms: int, now_s: float) -> None:
+    def check(self, now_ms: int) -> None:
         """Once a second, and after a roll: let go of what may go."""
         if not self._limits.any() or self._hooked is not None:
             return
@@ -64,13 +65,13 @@ class Expiry:
         self._due = self._limits.expired(kept, now_ms)
         for partition in partitions[: self._due]:
             if self._command:
-                if now_s >= self._retry_at_s:
-                    self._run(partition, now_s)
+                if self._now_s() >= self._retry_at_s:
+                    self._run(partition)
                 return
             self._let_go(partition)
         self._due = 0
 
-    def _run(self, partition: Partition, now_s: float) -> None:
+    def _run(self, partition: Partition) -> None:
         self._hooked = partition
         hook = Hook(self._command, partition.path, self._variables(partition), self._timeout_s)
 
@@ -81,7 +82,7 @@ class Expiry:
                 self._due -= 1
             else:
                 self.failures += 1
-                self._retry_at_s = now_s + pause_s(self.failures)
+                self._retry_at_s = self._now_s() + pause_s(self.failures)
             if succeeded:
                 self._let_go(partition)
             else:

@@ -78,12 +78,26 @@ def roll(old: Partition, producers: Producers, checkpoint: Checkpoint, state: St
     return new
 
 
-def remove(partition: Partition, *, keep_ids: bool) -> None:
-    """Delete an expired partition's files; the checkpoint has left it behind already."""
-    for path in (partition.path, partition.index_path, partition.ids_path):
-        if path.exists() and not (keep_ids and path == partition.ids_path):
+def remove(partition: Partition) -> None:
+    """Delete an expired partition; the checkpoint has left it behind already."""
+    for path in (partition.path, partition.index_path):
+        if path.exists():
             disk.remove(path)
     disk.sync_directory(partition.path.parent)
+
+
+def remove_old_ids(directory: Path, first: int) -> None:
+    """Delete what was remembered at the end of expired partitions, but for the newest there is.
+
+    That one is all that tells of producers until the next partition is sealed.
+    """
+    saved = sorted(directory.glob("[0-9]*.ids"))
+    for path in saved[:-1]:
+        if int(path.stem) < first:
+            try:
+                disk.remove(path)
+            except OSError:
+                pass  # small, and tried again when the next partition goes
 
 
 def save_progress(active: Partition, checkpoint: Checkpoint, state: State, now_s: float) -> None:

@@ -16,7 +16,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 from logd import disk
-from logd.batch import Found
+from logd.batch import MAX_NUMBER, Found
 from logd.checkpoint import Checkpoint, State
 from logd.errors import DataDirError
 from logd.files import CHECKPOINT, HIDDEN, META, encode_meta
@@ -50,7 +50,11 @@ def topic_directories(data_dir: Path, names: list[str]) -> list[Path]:
     root = data_dir / "topics"
     if not root.is_dir():
         raise DataDirError(f"{data_dir} is no data directory of logd: it has no topics/ in it")
-    found = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith(HIDDEN))
+    found = sorted(
+        path
+        for path in root.iterdir()
+        if path.is_dir() and not path.is_symlink() and not path.name.startswith(HIDDEN)
+    )
     missing = set(names) - {path.name for path in found}
     if missing:
         raise DataDirError(f"{data_dir} has no topic {', '.join(sorted(missing))}")
@@ -74,7 +78,7 @@ def check(directory: Path, progress: Progress = lambda size: None) -> Findings:
     partitions = [Partition.open_sealed(directory, *pair) for pair in pairwise(firsts)]
     messages = kept_bytes = since_ms = 0
     for partition in partitions:
-        result = _survey(partition, SEALED, since_ms, progress)
+        result = _survey(partition, SEALED, since_ms, progress, until=partition.next)
         since_ms = result.time_ms
         damages += tail_damage(partition, result, partition.next)
         messages += result.next - partition.first
@@ -122,14 +126,21 @@ def repair(
     return replace(report, quarantine=copies, filled=report.damages, damages=[])
 
 
-def _survey(partition: Partition, safe_to: int, since_ms: int, progress: Progress) -> Survey:
+def _survey(
+    partition: Partition,
+    safe_to: int,
+    since_ms: int,
+    progress: Progress,
+    until: int = MAX_NUMBER,
+) -> Survey:
     def each(found: Found) -> None:
         progress(found.end - found.position)
 
     file, name, known = partition.file, partition.path.name, saved_index(partition)
     return survey(
-        file, name, partition.first, known=known, safe_to=safe_to, since_ms=since_ms, each=each
-    )
+        file, name, partition.first,
+        known=known, safe_to=safe_to, until=until, since_ms=since_ms, each=each,
+    )  # fmt: skip
 
 
 def _reaches_end(damages: list[Damage], partition: Partition) -> bool:
@@ -153,7 +164,7 @@ def _accept(findings: Findings) -> list[str]:
 
 
 def _by_file(damages: list[Damage]) -> Iterator[tuple[str, list[Damage]]]:
-    in_files = sorted(d for d in damages if d.next > d.first)
+    in_files = sorted(d for d in damages if d.next > d.first or d.end > d.position)
     for name, group in groupby(sorted(in_files, key=lambda d: d.file), key=lambda d: d.file):
         yield name, list(group)
 

@@ -108,15 +108,19 @@ class Partition:
             self.max_time_ms = self._indexed(lambda index: index.entry(len(index) - 1).time_ms)
         return self.max_time_ms
 
-    def keep_damaged(self, index: Index, newest_time_ms: int) -> None:
+    def keep_damaged(self, index: Index, size: int, newest_time_ms: int) -> None:
         """This sealed partition is read through an index that leads around its damage."""
         self._index, self._is_damaged = index, True
-        self.max_time_ms = newest_time_ms
+        self.size, self.max_time_ms = size, newest_time_ms
 
     def idle(self) -> None:
         """Let go of the descriptor and the map; both come back when somebody asks."""
         if self.sealed and not self._is_damaged:
-            self._file = self._index = None
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Close it; replies under way keep the file open for themselves."""
+        self._file = self._index = None
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -185,9 +189,13 @@ class Partition:
 
         `start` is where a batch starts; that batch is always included, however large.
         """
-        entry = self._indexed(lambda index: index.at_position(limit))
-        position, offset = max((start, -1), (entry.position, entry.offset))
-        for found in self._headers(position):
+        return self._indexed(lambda index: self._boundary(index.at_position(limit), start, limit))
+
+    def _boundary(self, entry: Entry, start: int, limit: int) -> tuple[int, int]:
+        position, offset = start, -1
+        if entry.position > start:
+            position, offset = entry.position, entry.offset
+        for found in self._headers(position, offset):
             if found.end > limit and position > start:
                 break
             position, offset = found.end, found.header.next
@@ -196,14 +204,29 @@ class Partition:
         return position, offset
 
     def _from(self, entry_of: Callable[[Index], Entry], wanted: Callable[[Found], bool]) -> Found:
-        for found in self._headers(self._indexed(entry_of).position):
-            if wanted(found):
-                return found
-        raise DamagedBatch("no batch where the index says one is", self.size)
+        def search(index: Index) -> Found:
+            entry = entry_of(index)
+            for found in self._headers(entry.position, entry.offset):
+                if wanted(found):
+                    return found
+            raise BadIndex("no batch where the index says one is")
 
-    def _headers(self, position: int) -> Iterator[Found]:
+        return self._indexed(search)
+
+    def _headers(self, position: int, offset: int) -> Iterator[Found]:
+        """Headers from `position` on. There must be one, with this offset unless it is -1."""
+        if position >= self.size:
+            return
         window = INTERVAL_BYTES + MAX_HEADER_BYTES
-        return scan(self.file.read, position, self.size, bodies=False, window_bytes=window)
+        headers = scan(self.file.read, position, self.size, bodies=False, window_bytes=window)
+        try:
+            first = next(headers)
+        except DamagedBatch as damage:
+            raise BadIndex(f"no batch at {position}: {damage.reason}") from None
+        if offset not in (-1, first.header.offset):
+            raise BadIndex(f"offset {first.header.offset} where the index has {offset}")
+        yield first
+        yield from headers
 
     # -- the index ------------------------------------------------------------------------------
 

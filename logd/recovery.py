@@ -16,9 +16,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from logd import disk, files
-from logd.batch import Header, scan
+from logd.batch import MAX_HEADER_BYTES, Header, parse_header, scan
 from logd.checkpoint import Checkpoint, State
-from logd.disk import File
+from logd.disk import NO_SPACE, File
 from logd.errors import DamagedBatch
 from logd.files import CHECKPOINT, FORMAT, META, Opened, meta_sum
 from logd.index import ENTRY_BYTES, BadIndex, Entry, Index
@@ -50,9 +50,14 @@ def open_topic(name: str, directory: Path) -> Opened:
     if active is None:
         return Opened(topic_id, [], checkpoint, Producers(), 0, state, True, None, tuple(damages))
     clean = state.clean and (state.partition, state.position) == (active.first, active.file.size())
-    report, found = _open_active(name, active, state, clean, bool(damages))
+    result, found = _read_active(active, state, clean)
     damages += found
-    producers = _remember(directory, sealed, active, clean)
+    producers = _remember(
+        directory, sealed, active
+    )  # reads; whatever fails, nothing is changed yet
+    report = None
+    if not damages:
+        report, damages = _make_sound(name, active, result, clean)
     time_ms = active.max_time_ms or max((p.newest_time_ms for p in sealed[-1:]), default=0)
     if not clean and not damages:
         state = State(
@@ -87,13 +92,12 @@ def partition_firsts(directory: Path, state: State) -> list[int]:
 
 
 def _remove_expired(directory: Path, state: State) -> None:
-    """Finish what a crash interrupted: delete the partitions that retention had let go."""
+    """Finish what a crash interrupted: delete the files that retention had let go."""
     names = [match for match in map(_FILE_NAME.fullmatch, os.listdir(directory)) if match]
-    expired = [
-        int(match[1]) for match in names if match[2] == "log" and int(match[1]) < state.first
-    ]
-    for first in expired:
-        files.remove(Partition(directory, first), keep_ids=True)
+    expired = {int(match[1]) for match in names if int(match[1]) < state.first}
+    for first in sorted(expired):
+        files.remove(Partition(directory, first))
+    files.remove_old_ids(directory, state.first)
 
 
 def missing_files(firsts: list[int], state: State) -> list[Damage]:
@@ -114,10 +118,11 @@ def _open_sealed(directory: Path, first: int, next_: int) -> tuple[Partition, li
     if closing_entry(partition)[:2] == (next_, partition.size):
         return partition, []
     known = saved_index(partition)
-    result = survey(partition.file, partition.path.name, first, known=known, bodies=False)
+    name = partition.path.name
+    result = survey(partition.file, name, first, known=known, until=next_, bodies=False)
     damages = tail_damage(partition, result, next_)
     if damages:
-        partition.keep_damaged(result.index, result.time_ms)
+        partition.keep_damaged(result.index, result.end, result.time_ms)
     else:
         result.index.append(Entry(next_, partition.size, result.time_ms))
         disk.replace(partition.index_path, result.index.encoded())
@@ -146,37 +151,45 @@ def closing_entry(partition: Partition) -> Entry:
 
 def saved_index(partition: Partition) -> Index | None:
     """The index file as it is, for a start or a resumption; None where there is none."""
-    try:
-        file = File(partition.index_path)
-    except FileNotFoundError:
-        return None
-    data = file.read_waiting(0, file.size())
-    return Index.salvaged(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
+    data = _content(partition.index_path)
+    return None if data is None else Index.salvaged(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
 
 
-def _open_active(
-    name: str, active: Partition, state: State, clean: bool, faulted: bool
-) -> tuple[Report | None, list[Damage]]:
-    """Read the newest partition, as far as needed; cut a torn tail unless the topic is damaged."""
-    file, file_name = active.file, active.path.name
-    known = saved_index(active)
-    saved = len(known) if known else 0
+def _read_active(active: Partition, state: State, clean: bool) -> tuple[Survey, list[Damage]]:
+    """Read the newest partition as far as needed, and take it into use. Changes nothing."""
+    file, known = active.file, saved_index(active)
     start = _last_entry(known, active) if clean else None
     if not clean:
         disk.sync(file)
         disk.drop_cache(file)
-    safe_to = known_durable(active, state)
     result = survey(
-        file, file_name, active.first, known=known, safe_to=safe_to, bodies=False, start=start
-    )
-    damages = active_damages(active, result, state)
-    report = None if clean else Report(name, result.end, result.next - active.first)
-    if result.torn and not damages and not faulted:
-        report, damages = _cut(name, active, result)
+        file, active.path.name, active.first,
+        known=known, safe_to=known_durable(active, state), bodies=False, start=start,
+    )  # fmt: skip
     active.load(result.index, result.end, result.next, result.time_ms)
-    if not damages and (start is None or len(result.index) != saved):
-        disk.replace(active.index_path, result.index.encoded())
+    return result, active_damages(active, result, state)
+
+
+def _make_sound(
+    name: str, active: Partition, result: Survey, clean: bool
+) -> tuple[Report | None, list[Damage]]:
+    """Cut a torn tail, and save the index if the file is not what it should be."""
+    report = None if clean else Report(name, result.end, result.next - active.first)
+    damages: list[Damage] = []
+    if result.torn:
+        report, damages = _cut(name, active, result)
+    index = result.index.encoded()
+    if not damages and _content(active.index_path) != index:
+        disk.replace(active.index_path, index)
     return report, damages
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        file = File(path)
+    except FileNotFoundError:
+        return None
+    return file.read_waiting(0, file.size())
 
 
 def known_durable(active: Partition, state: State) -> int:
@@ -202,6 +215,8 @@ def _cut(name: str, active: Partition, result: Survey) -> tuple[Report, list[Dam
     try:
         copy = cut_tail(active.file, result.end, active.path.parent, file_name)
     except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
         reason = f"no room to set the torn tail aside: {error.strerror}"
         return Report(name), [Damage(result.next, result.next, file_name, result.end, size, reason)]
     kept = result.next - active.first
@@ -216,17 +231,16 @@ def _last_entry(known: Index | None, active: Partition) -> Entry | None:
         for i in range(len(known)):
             known.entry(i)
         last = known.entry(len(known) - 1)
-    except (BadIndex, IndexError):
+    except BadIndex:
         return None
-    return last if last.position < active.file.size() else None
+    header = parse_header(active.file.read_waiting(last.position, MAX_HEADER_BYTES))
+    return last if header and header.offset == last.offset else None
 
 
 # -- what is remembered of producers ------------------------------------------------------------
 
 
-def _remember(
-    directory: Path, sealed: list[Partition], active: Partition, clean: bool
-) -> Producers:
+def _remember(directory: Path, sealed: list[Partition], active: Partition) -> Producers:
     """The newest saved memory, brought up to date from the partitions behind it."""
     names = sorted(os.listdir(directory), reverse=True)
     producers, known_to = Producers(), 0

@@ -11,13 +11,15 @@ ends in the same log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
 from logd import disk
-from logd.batch import GAP, Found, body_sum, encode_header, parse_header, scan
+from logd.batch import GAP, MAX_NUMBER, Found, body_sum, encode_header, parse_header, scan
 from logd.disk import File
 from logd.errors import DamagedBatch
 from logd.index import BadIndex, Entry, Index
@@ -46,6 +48,19 @@ class Damage(NamedTuple):
         if self.next <= self.first:
             return f"{place}: {self.reason}"
         return f"offsets {self.first} to {self.next - 1} are damaged: {place}: {self.reason}"
+
+
+def joined(damages: Sequence[Damage]) -> tuple[Damage, ...]:
+    """In order, with those that touch made one: what a reader cannot get past in one step."""
+    result: list[Damage] = []
+    for damage in sorted(damages):
+        if damage.next <= damage.first:
+            continue
+        if result and damage.first <= result[-1].next:
+            result[-1] = result[-1]._replace(next=max(damage.next, result[-1].next))
+        else:
+            result.append(damage)
+    return tuple(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +96,7 @@ def survey(
     *,
     known: Index | None = None,
     safe_to: int = SEALED,
+    until: int = MAX_NUMBER,
     bodies: bool = True,
     since_ms: int = 0,
     start: Entry | None = None,
@@ -90,8 +106,8 @@ def survey(
 
     `known` is an index from before the damage, if there is one. It says where to go on behind
     damage below `safe_to`, the place up to which the file is known durable: what is not sound
-    behind that is a torn tail as a whole. With `start`, an entry of `known`, what is before it is
-    believed.
+    behind that is a torn tail as a whole. No offset from `until` on belongs here. What is before
+    `start`, an entry of `known`, is believed.
     """
     size = file.size()
     result = Survey(Index(), first, time_ms=since_ms)
@@ -99,7 +115,7 @@ def survey(
         result = Survey(known, start.offset, start.position, start.time_ms)
     while result.end < size:
         try:
-            _walk(file, size, 0 if bodies else safe_to, result, each)
+            _walk(file, size, 0 if bodies else safe_to, until, result, each)
         except DamagedBatch as damage:
             resume = _resume_behind(file, known, result) if result.end < safe_to else None
             if resume is None:
@@ -117,7 +133,12 @@ def survey(
 
 
 def _walk(
-    file: File, size: int, checked_to: int, result: Survey, each: Callable[[Found], None]
+    file: File,
+    size: int,
+    checked_to: int,
+    until: int,
+    result: Survey,
+    each: Callable[[Found], None],
 ) -> None:
     for stop, bodies in ((min(checked_to, size), False), (size, True)):
         if result.end >= stop:
@@ -127,6 +148,8 @@ def _walk(
             since_ms=result.time_ms, window_bytes=_WINDOW_BYTES if bodies else 1 << 16,
         ):  # fmt: skip
             header = found.header
+            if header.next > until:
+                raise DamagedBatch("offsets that the next file has too", found.position)
             result.index.note(header.offset, found.position, header.time_ms)
             result.next, result.end, result.time_ms = header.next, found.end, header.time_ms
             each(found)
@@ -152,23 +175,51 @@ def _resume_behind(file: File, known: Index | None, result: Survey) -> Entry | N
 def set_aside(file: File, position: int, end: int, directory: Path, name: str) -> str:
     """Copy bytes of a file into `quarantine/`, synced. Returns the copy's name."""
     quarantine = directory / "quarantine"
+    if quarantine.is_symlink():
+        raise NotADirectoryError(errno.ENOTDIR, "a link, which is not followed", str(quarantine))
     if not quarantine.exists():
         disk.make_directory(quarantine)
         disk.sync_directory(directory)
-    copy = quarantine / f"{Path(name).stem}-{position}-{end}"
-    copy.unlink(missing_ok=True)  # from an attempt that was interrupted
-    target = disk.create(copy)
+    temporary = quarantine / ".new"
+    temporary.unlink(missing_ok=True)  # of an attempt that was interrupted
+    target = disk.create(temporary)
     try:
-        while position < end:
-            data = file.read_waiting(position, min(_COPY_BYTES, end - position))
-            disk.write_at(target, [data], target.size())
-            position += len(data)
+        _copy(file, position, end, target)
         disk.sync(target)
     except OSError:
-        copy.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+    copy = _name_for(target, quarantine / f"{Path(name).stem}-{position}-{end}")
+    disk.rename(temporary, copy)
     disk.sync_directory(quarantine)
     return copy.name
+
+
+def _copy(file: File, position: int, end: int, target: File) -> None:
+    """Append these bytes of one file to another."""
+    size = target.size()
+    while position < end:
+        data = file.read_waiting(position, min(_COPY_BYTES, end - position))
+        if not data:
+            raise OSError(errno.EIO, "the file is shorter than it was")
+        disk.write_at(target, [data], size)
+        position, size = position + len(data), size + len(data)
+
+
+def _name_for(copy: File, path: Path) -> Path:
+    """A name that no other copy has, unless it is of the very same bytes."""
+    for name in chain([path], (path.with_name(f"{path.name}-{n}") for n in count(2))):
+        if not name.exists() or _equal(copy, File(name)):
+            return name
+    raise AssertionError("unreachable")
+
+
+def _equal(one: File, other: File) -> bool:
+    size = one.size()
+    return size == other.size() and all(
+        one.read_waiting(at, _COPY_BYTES) == other.read_waiting(at, _COPY_BYTES)
+        for at in range(0, size, _COPY_BYTES)
+    )
 
 
 def cut_tail(file: File, end: int, directory: Path, name: str) -> str:
@@ -198,13 +249,10 @@ def fill_gaps(path: Path, damages: list[Damage]) -> list[str]:
     target = disk.create(temporary)
     position = 0
     for damage in [*damages, None]:
-        end = damage.position if damage else file.size()
-        while position < end:
-            data = file.read_waiting(position, min(_COPY_BYTES, end - position))
-            disk.write_at(target, [data], target.size())
-            position += len(data)
+        _copy(file, position, damage.position if damage else file.size(), target)
         if damage:
-            disk.write_at(target, [gap(damage)], target.size())
+            if damage.next > damage.first:
+                disk.write_at(target, [gap(damage)], target.size())
             position = damage.end
     disk.sync(target)
     disk.rename(temporary, path)

@@ -9,7 +9,6 @@ is behind `Scheduler`, a client behind `PendingPush`.
 
 from __future__ import annotations
 
-import errno
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +20,7 @@ from logd.batch import NO_ID
 from logd.checkpoint import Checkpoint, State
 from logd.commits import Commits, Mark
 from logd.config import Config
-from logd.disk import SyncFailed
+from logd.disk import NO_SPACE, SyncFailed
 from logd.durability import Policy
 from logd.errors import Faulted, IoError, LogdError, NoSpace, ShuttingDown
 from logd.expiry import Expiry
@@ -30,7 +29,7 @@ from logd.hooks import Running
 from logd.partition import Partition
 from logd.producers import Producers, Stored
 from logd.protocol import Pushes
-from logd.repair import Damage
+from logd.repair import Damage, joined
 from logd.view import View
 
 _GROUP_BATCHES = 500  # two buffers each, and the kernel takes 1,024 in one call
@@ -107,8 +106,10 @@ class Topic:
             scheduler.offload_hook,
             self._let_go,
             self._turn_soon,
+            scheduler.monotonic_s,
         )
         self._expired: list[Partition] = []  # out of sight, but still on disk
+        self._left_over: list[Partition] = []  # those that could not be deleted; tried again
         self._pending: deque[PendingPush] = deque()
         self._waiters: dict[object, Callable[[], None]] = {}
         self._turn_is_due = False
@@ -149,7 +150,7 @@ class Topic:
         self.checkpoint: Checkpoint = opened.checkpoint
         self.producers = opened.producers
         self.id, self._state = opened.id, opened.state
-        self.damages = self.view.damages = opened.damages
+        self.damages, self.view.damages = opened.damages, joined(opened.damages)
         self.ready = True
         damaged_to = max((damage.next for damage in opened.damages), default=0)
         if not opened.partitions:
@@ -178,7 +179,7 @@ class Topic:
             self._scheduler.soon(self._turn)
 
     def _faulted(self) -> LogdError:
-        damage = self.damages[0]
+        damage = (*self.view.damages, *self.damages)[0]
         return Faulted(
             f"first={damage.first} next={damage.next} {damage}; nothing is written to this topic"
             " before a repair: stop the daemon and run log-cli repair"
@@ -406,11 +407,15 @@ class Topic:
     def check_retention(self) -> None:
         """Once a second: start what retention asks for."""
         if self.ready and not self.damages and not self.closing:
-            self._expiry.check(self._scheduler.now_ms(), self._scheduler.monotonic_s())
+            if self._left_over:
+                self._expired, self._left_over = self._left_over, []
+                self._turn_soon()
+            self._expiry.check(self._scheduler.now_ms())
 
     def _let_go(self, partition: Partition) -> None:
         """An expired partition, its hook done: nobody sees it any more, and its files may go."""
         self.view.drop(partition)
+        partition.let_go()
         self._expired.append(partition)
         self._turn_soon()
         self._scheduler.soon(self.check_retention)
@@ -419,11 +424,18 @@ class Topic:
         expired = list(self._expired)
         clean = not self._marked_unclean
         self.checkpoint.write(self._checkpoint_at(self._commits.synced, clean), synced=True)
+        left = []
         for partition in expired:
-            files.remove(partition, keep_ids=partition.next == self.active.first)
+            try:
+                files.remove(partition)
+            except OSError:
+                left.append(partition)
+        if not left:
+            files.remove_old_ids(self.directory, self.view.first)
 
         def then() -> None:
             del self._expired[: len(expired)]
+            self._left_over += left
 
         return then
 
@@ -505,6 +517,6 @@ def _attempt(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
 def _refusal(error: BaseException) -> LogdError:
     if isinstance(error, LogdError):
         return error
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
         return NoSpace("the disk is full; nothing of this was stored, retry when there is room")
     return IoError(f"the disk refused: {error}")
