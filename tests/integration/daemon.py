@@ -28,7 +28,7 @@ from typing import NamedTuple, Self
 from logd.batch import Header, reading, scan, split_body
 
 ROOT = Path(__file__).parents[2]
-HANG_S = 60.0  # only ever reached by something that would wait for ever
+HANG_S = 30.0  # only ever reached by something that would wait for ever
 
 
 class Daemon:
@@ -110,6 +110,9 @@ class Daemon:
         pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
     def cpu_s(self) -> float:
         """Processor time it has used so far, its own and the kernel's for it."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
@@ -169,14 +172,13 @@ class Line:
 
     async def expect(self, wanted: bytes) -> None:
         """The next bytes are these; fails at the first that is not."""
-        got = b""
+        at = 0
         async with asyncio.timeout(HANG_S):
-            while len(got) < len(wanted) and wanted.startswith(got):
-                data = await self._reader.read(len(wanted) - len(got))
-                got += data
-                if not data:
-                    break
-        assert got == wanted
+            while at < len(wanted):
+                data = await self._reader.read(len(wanted) - at)
+                assert data, f"the connection ended where {wanted[at:][:100]!r} was due"
+                assert data == wanted[at : at + len(data)]
+                at += len(data)
 
     async def expect_end(self) -> None:
         """The server says nothing more, and has shut its side."""
@@ -229,6 +231,8 @@ async def dial(server: Daemon) -> AsyncIterator[Line]:
     try:
         yield Line(reader, writer)
     finally:
+        if writer.transport.get_write_buffer_size():
+            writer.transport.abort()  # the server may have stopped reading
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()

@@ -1,0 +1,164 @@
+"""The only way on from damage: `repair --accept-loss` puts gaps in its place.
+
+One driver for every way to break the log: it is broken, a repair alone leaves it so, accepting the
+loss makes it sound; what was not lost is read as before, what was is a gap, and writing goes on
+where no offset was used before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from damage.corruptions import BESIDE, BROKEN, MISPLACED, Corruption, Offsets, flip_body
+from damage.loop import Loop, batch_of, close, new_topic, push
+from damage.outcomes import open_topic, read
+from damage.small_log import Files, State, read_files
+from damage.sweeping import Copy
+from logd import offline, recovery
+from logd.batch import GAP, Found, split_body
+from logd.protocol import At
+from logd.reader import check as check_reply
+from logd.topic import Topic
+
+ALL = [*MISPLACED, *BROKEN, *BESIDE]
+STATES = ["clean", "killed"]
+pytestmark = pytest.mark.usefixtures("no_syncs")
+
+
+def batches_of(topic: Topic) -> list[Found]:
+    """Everything that can be read, from first to next."""
+    found: list[Found] = []
+    while topic.view.next > (at := found[-1].header.next if found else topic.view.first):
+        found += list(check_reply(read(topic, at)))
+    return found
+
+
+def gaps_in(found: list[Found]) -> list[Offsets]:
+    return [(f.header.offset, f.header.next) for f in found if f.header.enc == GAP]
+
+
+def messages_in(found: list[Found]) -> dict[int, bytes]:
+    return {
+        offset: message
+        for f in found
+        if f.header.enc != GAP
+        for offset, message in enumerate(split_body(f.body, f.header.enc), f.header.offset)
+    }
+
+
+def written(state: State) -> dict[int, bytes]:
+    return {
+        offset: message
+        for batch in state.batches
+        for offset, message in enumerate(batch.messages, batch.first)
+    }
+
+
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("corruption", ALL, ids=repr)
+def test_without_accepting_it_damage_is_left_as_it_is(
+    topic_dir: Path, state: State, corruption: Corruption
+) -> None:
+    corruption.corrupt(topic_dir, state)
+    before = read_files(topic_dir)
+    report = offline.repair(topic_dir, accept_loss=False)
+    assert report.damages
+    assert not report.filled
+    offline.repair(topic_dir, accept_loss=True, dry_run=True)
+    assert read_files(topic_dir) == before
+
+
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("corruption", ALL, ids=repr)
+def test_break_accept_read_append_read_again(
+    topic_dir: Path, state: State, corruption: Corruption
+) -> None:
+    corruption.corrupt(topic_dir, state)
+    before = read_files(topic_dir)
+    lost = [(first, next_) for first, next_ in corruption.lost(state) if next_ > first]
+    report = offline.repair(topic_dir, accept_loss=True)
+    assert report.damages == []
+    assert report.filled
+    assert is_sound(topic_dir)
+
+    topic, opened = open_topic(topic_dir)
+    assert opened.damages == ()
+    assert topic.view.next >= state.checkpoint.next, "offsets would be used twice"
+    found = batches_of(topic)
+    assert joined(gaps_in(found)) == joined(lost)
+    truth = {
+        offset: message
+        for offset, message in written(state).items()
+        if offset < topic.view.next and not any(first <= offset < next_ for first, next_ in lost)
+    }
+    assert messages_in(found) == truth
+    assert_times_never_go_back(topic, found)
+    assert_copies_hold_what_was_replaced(before, topic_dir)
+
+    next_, loop = topic.view.next, Loop()
+    topic = new_topic(topic_dir, loop)
+    topic.open()
+    loop.time_s += 1000
+    assert push(topic, loop, batch_of([b"one more", b"and one"])).offset == next_
+    assert messages_in(batches_of(topic)) == {**truth, next_: b"one more", next_ + 1: b"and one"}
+    close(topic, loop)
+    topic, opened = open_topic(topic_dir)
+    assert (opened.clean, opened.damages) == (True, ())
+    assert messages_in(batches_of(topic)) == {**truth, next_: b"one more", next_ + 1: b"and one"}
+    assert is_sound(topic_dir)
+
+
+def is_sound(topic_dir: Path) -> bool:
+    report = offline.check(topic_dir).report
+    return not report.damages and not report.cut_bytes
+
+
+def joined(ranges: list[Offsets]) -> list[Offsets]:
+    """Without the seams between ranges that touch."""
+    result: list[Offsets] = []
+    for first, next_ in sorted(ranges):
+        if result and result[-1][1] == first:
+            result[-1] = (result[-1][0], next_)
+        else:
+            result.append((first, next_))
+    return result
+
+
+def assert_times_never_go_back(topic: Topic, found: list[Found]) -> None:
+    """And so a look-up by time finds the first batch that is not older."""
+    times = [f.header.time_ms for f in found]
+    assert all(earlier <= later for earlier, later in pairwise(times)), times
+    for time_ms in {*times, times[-1] + 1}:
+        at = next((f.header.offset for f in found if f.header.time_ms >= time_ms), topic.view.next)
+        assert topic.view.resolve(At(time_ms)) == at
+
+
+def assert_copies_hold_what_was_replaced(before: Files, topic_dir: Path) -> None:
+    """Every byte that is not in the log any more is in `quarantine/`."""
+    for name, data in read_files(topic_dir).items():
+        if name.startswith("quarantine/"):
+            file, position, end = name.removeprefix("quarantine/").split("-")
+            assert data == before[f"{file}.log"][int(position) : int(end)]
+    logs = {name: data for name, data in read_files(topic_dir).items() if name.endswith(".log")}
+    copies = [data for name, data in read_files(topic_dir).items() if "quarantine" in name]
+    for name, data in before.items():
+        if name.endswith(".log"):
+            left = sum(map(len, copies)) + sum(map(len, logs.values()))
+            assert left >= len(data), f"bytes of {name} are nowhere"
+
+
+def test_what_retention_had_let_go_does_not_come_back(tmp_path: Path, clean: State) -> None:
+    """Killed between the checkpoint that says so and the removal of the file; then damaged."""
+    topic_dir = Copy(tmp_path / "app", clean).directory
+    checkpoint = recovery.open_topic("app", topic_dir).checkpoint
+    assert checkpoint.state is not None
+    checkpoint.write(replace(checkpoint.state, first=44))
+    flip_body(1, 2)(topic_dir, clean)
+    offline.repair(topic_dir, accept_loss=True)
+    topic, opened = open_topic(topic_dir)
+    assert opened.damages == ()
+    assert topic.view.first == 44

@@ -1,0 +1,104 @@
+"""Peers that vanish without a goodbye: their connections are closed, and their slots free again."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from daemon import HANG_S
+
+from logd import Client
+from logd.client import parse_address
+from logd.errors import Busy
+
+from .links import Link
+from .victim import Victim
+
+_IDLE_S = 2.0
+_LARGE = b"x" * 1_000_000
+
+
+@pytest.fixture
+def link(namespace: None) -> Iterator[Link]:
+    with Link() as made:
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("namespace")
+def test_connections_behind_a_cut_link_are_closed(
+    link: Link, tmp_path: Path, make_victim: Callable[..., Victim], survived: Counter[str]
+) -> None:
+    victim = make_victim(
+        tmp_path / "data",
+        host=f"{link.there}:0",
+        idle_timeout=_IDLE_S,
+        request_timeout=_IDLE_S,
+        max_connections=6,
+    )
+    victim.namespace = link.namespace
+    victim.start()
+    with ExitStack() as stack:
+        with link.far_side():
+            observer = stack.enter_context(victim.client())
+        for _ in range(20):
+            observer.push("large", [_LARGE])
+        lines = _open_lines(victim, stack)
+        while observer.stats()["connections"] != str(1 + len(lines)):
+            pass
+        with victim.client() as one_more, pytest.raises(Busy):
+            one_more.ping()
+        link.cut()
+        cut_s = time.monotonic()
+        for line in lines.values():
+            line.close()
+        while observer.stats()["connections"] != "1":
+            assert time.monotonic() - cut_s < HANG_S, observer.stats()["connections"]
+            observer.read("large", "next", 1, wait_ms=20)
+        assert time.monotonic() - cut_s < _IDLE_S + 10.0
+        link.mend()
+        with victim.client() as client:
+            assert client.push("app", [b"after"]).messages == 1
+    survived["connections behind a cut link"] += len(lines)
+
+
+def _open_lines(victim: Victim, stack: ExitStack) -> dict[str, socket.socket]:
+    """One connection for each thing it may be busy with."""
+    requests = {
+        "nothing, after a push": b"PUSH app 2\r\na\n",
+        "half a line": b"PUSH ap",
+        "half a body": b"PUSH app 1000\r\nhalf of it",
+        "a wait for messages": b"READ large next 1 wait=1000\r\n",
+        "a reply that is not taken": b"READ large 0 20\r\n",
+    }
+    lines = {}
+    for what, request in requests.items():
+        line = socket.socket()
+        stack.callback(line.close)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.connect(parse_address(victim.address))
+        line.sendall(request)
+        lines[what] = line
+    assert lines["nothing, after a push"].recv(100) == b"OK 0 1\r\n"
+    return lines
+
+
+def test_without_a_fault_a_busy_connection_outlives_the_idle_timeout(
+    tmp_path: Path, make_victim: Callable[..., Victim]
+) -> None:
+    """What the test above relies on: it is the silence that closes a connection."""
+    victim = make_victim(tmp_path / "data", idle_timeout=1.0).start()
+    with victim.client() as client:
+        start_s = time.monotonic()
+        while time.monotonic() - start_s < 2.5:
+            _exchange(client)
+
+
+def _exchange(client: Client) -> None:
+    client.push("app", [b"x"])
+    client.read("app", "next", 1, wait_ms=100)

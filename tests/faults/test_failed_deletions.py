@@ -1,0 +1,61 @@
+"""A file that retention cannot delete: everything else goes on, and it is tried again in peace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from logd import Client
+
+from .calls import CHANGES, read_calls, trace
+from .victim import Victim
+
+_FAILING = ("-e", "inject=unlink:error=EIO")
+pytestmark = pytest.mark.usefixtures("strace")
+
+
+@pytest.fixture
+def victim(tmp_path: Path, make_victim: Callable[..., Victim]) -> Victim:
+    """With two partitions that expire within a second."""
+    made = make_victim(tmp_path / "data", partition_bytes=100, max_partitions=1).start()
+    with made.client() as client:
+        for _ in range(3):
+            client.push("app", [b"x" * 100])
+    return made
+
+
+def test_a_deletion_that_fails_is_tried_again(
+    tmp_path: Path, victim: Victim, survived: Counter[str]
+) -> None:
+    output = tmp_path / "calls"
+    with victim.client() as client:
+        with victim.attached(*_FAILING, *trace(*CHANGES), output=output):
+            _wait_expired(client)
+            for _ in range(20):  # two seconds in which it fails
+                client.read("app", "next", 1, wait_ms=100)
+            assert client.push("other", [b"a"]) == (0, 1)
+        tries = sum(call.name == "unlink" for call in read_calls(output, victim.data_dir))
+        assert 0 < tries < 100
+        while len(victim.log_files("app")) > 1:
+            client.read("app", "next", 1, wait_ms=20)
+        assert client.push("app", [b"y" * 100]).offset == 3
+    assert victim.stop() == 0
+    survived["deletion that fails"] += 1
+
+
+def test_a_stop_does_not_wait_for_a_deletion_that_fails(victim: Victim) -> None:
+    with victim.attached(*_FAILING):
+        with victim.client() as client:
+            _wait_expired(client)
+        assert victim.stop() == 0, victim.log
+    victim.start()
+    assert not victim.has_recovered, victim.log
+    assert len(victim.log_files("app")) == 1
+
+
+def _wait_expired(client: Client) -> None:
+    while client.topics("app")[0].first != 2:
+        client.read("app", "next", 1, wait_ms=20)

@@ -1,0 +1,59 @@
+"""SIGTERM under load: all that was acknowledged is there, and the next start has nothing to do."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .ledger import Ledger
+from .victim import Victim
+from .writers import ID, PLAIN
+
+_STOPS, _LONG_STOPS = 5, 100
+_STOP_TIMEOUT_S = 10.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fsync", ["never", "interval", "batches", "always"])
+def test_a_stop_under_load_is_clean(
+    tmp_path: Path,
+    make_victim: Callable[..., Victim],
+    long: bool,
+    survived: Counter[str],
+    fsync: str,
+) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    for life in range((_LONG_STOPS if long else _STOPS) // 5):
+        victim = make_victim(
+            tmp_path / f"{life}",
+            fsync=fsync,
+            fsync_batches=10,
+            partition_bytes=rng.choice((500, 20_000)),
+            stop_timeout=_STOP_TIMEOUT_S,
+        ).start()
+        ledger = Ledger(rng)
+        for _ in range(5):
+            ledger.add_writer(f"t{len(ledger.writers)}", rng.choice((PLAIN, ID)))
+            with ledger.load(victim):
+                ledger.wait_answers(rng.randrange(1, 300))
+                asked_s = time.monotonic()
+                code = victim.stop()
+                took_s = time.monotonic() - asked_s
+            assert code == 0, victim.log
+            assert took_s < _STOP_TIMEOUT_S
+            victim.start()
+            assert not victim.has_recovered, victim.log
+            ledger.verify(victim)
+            with victim.client() as client:
+                assert {client.stats(info.topic)["epoch"] for info in client.topics()} == {"1"}
+            survived[f"SIGTERM under load, fsync={fsync}"] += 1
+        codes = {push.refused for writer in ledger.writers.values() for push in writer.sent}
+        assert codes <= {"", "shutting-down", "lost"}, codes

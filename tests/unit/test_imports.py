@@ -1,0 +1,192 @@
+"""The map of the code: who may import whom. An arrow that is not in it fails, and so does a file.
+
+Arrows point down only: storage knows nothing of loops, sockets or HTTP, and what is pure does no
+I/O. To add a module, add its line here first, and see whether it is in the right place.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+LOGD = {
+    # bytes
+    "errors": "",
+    "batch": "_lines errors",
+    "protocol": "batch errors",
+    "config": "errors",
+    # decisions
+    "durability": "",
+    "commits": "durability",
+    "retention": "",
+    # storage
+    "disk": "batch",
+    "index": "",
+    "partition": "batch disk errors index",
+    "producers": "batch errors",
+    "checkpoint": "disk",
+    "group": "batch partition",
+    "repair": "batch disk errors index",
+    "files": "batch checkpoint disk index partition producers repair",
+    "recovery": "batch checkpoint disk errors files index partition producers repair",
+    "view": "batch errors partition protocol repair",
+    "hooks": "",
+    "expiry": "config hooks partition retention view",
+    "topic": "batch checkpoint commits config disk durability errors expiry files group hooks"
+    " partition producers protocol recovery repair view",
+    "store": "config disk errors files hooks partition protocol repair topic",
+    "offline": "batch checkpoint disk errors files partition recovery repair",
+    # commands
+    "service": "batch config disk errors group partition protocol store topic",
+    # doors
+    "bulk": "protocol",
+    "sending": "disk partition topic",
+    "tcp": "batch bulk errors group protocol sending service",
+    "server": "config service store tcp topic",
+    "__main__": "config errors server",
+    # clients
+    "client": "batch errors protocol",
+    "writer": "batch client errors",
+    "reader": "_lines batch client errors protocol",
+    "__init__": "client reader writer",
+}
+CLI = {
+    "__init__": "",
+    "failures": "",
+    "progress": "",
+    "since": "failures",
+    "connect": "failures",
+    "output": "failures since",
+    "show": "output",
+    "reports": "output",
+    "ping": "connect",
+    "read": "connect failures output show since",
+    "stats": "connect output",
+    "tail": "connect output show",
+    "topics": "connect output",
+    "write": "connect failures output progress show",
+    "check": "failures output progress reports show",
+    "repair": "check failures output progress reports show",
+    "__main__": "check connect failures ping read repair stats tail topics write",
+}
+ONLINE = {"client", "errors", "protocol", "reader", "writer"}  # what the tool needs of logd
+OFFLINE = {"offline", "repair", "store"}  # and what it needs where no daemon runs
+OFFLINE_COMMANDS = {"check", "repair", "reports"}
+
+PURE = (
+    "errors", "batch", "protocol", "index", "producers", "durability", "commits", "retention",
+    "group",
+)  # fmt: skip
+OF_PURE = {
+    "__future__", "bisect", "collections", "dataclasses", "functools", "itertools", "math", "mmap",
+    "re", "struct", "typing", "xxhash", "zstandard",
+}  # fmt: skip
+STORAGE = (
+    "config", "disk", "partition", "checkpoint", "repair", "files", "recovery", "view", "expiry",
+    "topic", "store", "offline", "service",
+)  # fmt: skip
+CLIENTS = ("client", "reader", "writer", "__init__")
+LOOPS = {
+    "aiohttp", "asyncio", "http", "select", "selectors", "signal", "socket", "socketserver", "ssl",
+    "urllib", "uvloop",
+}  # fmt: skip
+TERMINALS = {"click", "rich", "typer"}
+
+
+def imports(path: Path) -> set[str]:
+    """The dotted names a file imports, anywhere in it."""
+    names = set[str]()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: relative import"
+            assert node.module is not None
+            names.add(node.module)
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def modules(package: str) -> dict[str, set[str]]:
+    return {path.stem: imports(path) for path in (ROOT / package).glob("*.py")}
+
+
+def inside(package: str, names: set[str]) -> set[str]:
+    """The modules of `package` among these names."""
+    files = {path.name.split(".")[0] for path in (ROOT / package).iterdir()}
+    found = {name.split(".")[1] for name in names if name.startswith(f"{package}.")}
+    return found & files
+
+
+def outside(names: set[str]) -> set[str]:
+    return {name.split(".")[0] for name in names} - {"logd", "cli"}
+
+
+@pytest.mark.parametrize(("package", "known"), [("logd", LOGD), ("cli", CLI)])
+def test_every_module_is_in_the_map(package: str, known: dict[str, str]) -> None:
+    assert set(modules(package)) == set(known)
+    assert sorted(path.name for path in (ROOT / package).glob("*/*.py")) == []
+
+
+@pytest.mark.parametrize(("package", "known"), [("logd", LOGD), ("cli", CLI)])
+def test_every_arrow_is_in_the_map(package: str, known: dict[str, str]) -> None:
+    arrows = {name: inside(package, names) for name, names in modules(package).items()}
+    extra = {name: sorted(to - set(known[name].split())) for name, to in arrows.items()}
+    assert not {name: to for name, to in extra.items() if to}
+
+
+@pytest.mark.parametrize("known", [LOGD, CLI])
+def test_arrows_point_down_only(known: dict[str, str]) -> None:
+    list(TopologicalSorter({name: to.split() for name, to in known.items()}).static_order())
+
+
+def test_the_tool_uses_the_daemon_through_its_clients() -> None:
+    for name, names in modules("cli").items():
+        allowed = ONLINE | OFFLINE if name in OFFLINE_COMMANDS else ONLINE
+        assert inside("logd", names) <= allowed, name
+    for name, names in modules("logd").items():
+        assert not any(other.split(".")[0] == "cli" for other in names), name
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_what_is_pure_does_no_io(name: str) -> None:
+    path = ROOT / "logd" / f"{name}.py"
+    assert outside(imports(path)) <= OF_PURE
+    nodes = ast.walk(ast.parse(path.read_text()))
+    assert not {node.id for node in nodes if isinstance(node, ast.Name)} & {"open", "print"}
+
+
+@pytest.mark.parametrize("name", STORAGE)
+def test_storage_knows_no_loop_and_no_socket(name: str) -> None:
+    assert not outside(imports(ROOT / "logd" / f"{name}.py")) & LOOPS
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_clients_are_blocking_and_plain(name: str) -> None:
+    used = outside(imports(ROOT / "logd" / f"{name}.py"))
+    assert not used & {*TERMINALS, "asyncio", "uvloop", "sortedcontainers"}
+
+
+def test_only_the_commands_know_a_terminal() -> None:
+    for name, names in modules("logd").items():
+        assert name == "__main__" or not outside(names) & TERMINALS, name
+
+
+def test_importing_the_clients_loads_neither_the_daemon_nor_a_loop() -> None:
+    """They are meant for other people's programs, a Spark worker among them."""
+    code = (
+        "import sys; from logd import Client, Reader, Writer\n"
+        "print([name for name in sys.modules if name in sys.argv[1:]])"
+    )
+    unwanted = [*TERMINALS, "asyncio", "uvloop", "sortedcontainers", "logd.topic", "logd.disk"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *unwanted], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
