@@ -7,12 +7,13 @@ READY := $(VENV)/ready
 DATA ?= data
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit integration bench packages bench-packages constraints clean
+.PHONY: help run test check unit integration damage faults test-faults bench packages bench-packages constraints clean
 
 help:
 	@echo "make run     set up, start the daemon on 127.0.0.1:1774 with its data in ./$(DATA)"
 	@echo "make test    set up, then lint, type check and run every test"
-	@echo "make check   lint and type check only;  make unit, make integration: one part of the tests"
+	@echo "make check   lint and type check only;  make unit, integration, damage, faults: one part of the tests"
+	@echo "make test-faults   the long part: thousands of kills and crashes, and what it survived"
 	@echo "make bench   measure, as ratios to other things measured in the same run"
 	@echo "make clean   remove the environment and what was built; your data stays"
 
@@ -32,7 +33,7 @@ run: $(READY)
 	@echo "  $(BIN)/log-cli read app --forever"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
-test: check packages unit integration
+test: check packages unit integration damage faults
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -45,9 +46,19 @@ unit: $(READY)
 integration: $(READY)
 	$(BIN)/pytest tests/integration
 
+damage: $(READY)
+	$(BIN)/pytest tests/damage
+
+faults: $(READY)
+	$(BIN)/pytest tests/faults
+
+test-faults: $(READY) packages
+	LOGD_LONG=1 $(BIN)/pytest tests/damage tests/faults
+
 # What the tests want from Debian. Without root or a registry the tests that need it say so and skip.
 packages:
-	@./packages.sh netcat-openbsd || echo "tests that need netcat will be skipped"
+	@./packages.sh netcat-openbsd strace e2fsprogs mount iproute2 || \
+		echo "tests that need one of these will be skipped, and say so"
 
 bench-packages:
 	@./packages.sh redis-server gcc libc6-dev || echo "rows that need redis-server will be skipped"
