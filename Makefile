@@ -7,13 +7,14 @@ READY := $(VENV)/ready
 DATA ?= data
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit integration damage faults test-faults bench packages bench-packages constraints clean
+.PHONY: help run test check unit integration damage faults test-faults mutations bench packages bench-packages constraints clean
 
 help:
 	@echo "make run     set up, start the daemon on 127.0.0.1:1774 with its data in ./$(DATA)"
 	@echo "make test    set up, then lint, type check and run every test"
 	@echo "make check   lint and type check only;  make unit, integration, damage, faults: one part of the tests"
 	@echo "make test-faults   the long part: thousands of kills and crashes, and what it survived"
+	@echo "make mutations     take safety measures out of a copy, one by one, and see a test notice"
 	@echo "make bench   measure, as ratios to other things measured in the same run"
 	@echo "make clean   remove the environment and what was built; your data stays"
 
@@ -54,6 +55,10 @@ faults: $(READY)
 
 test-faults: $(READY) packages
 	LOGD_LONG=1 $(BIN)/pytest tests/damage tests/faults
+
+# Take safety measures out of a copy of the code one by one; a named test has to notice each.
+mutations: $(READY) packages
+	$(BIN)/python tests/mutations.py
 
 # What the tests want from Debian. Without root or a registry the tests that need it say so and skip.
 packages:

@@ -1,0 +1,181 @@
+"""Take one safety measure at a time out of the code, and see that a named test notices.
+
+    python tests/mutations.py            all of them, in a copy of the tree
+    python tests/mutations.py roll       those with this in their name
+
+Each mutation is a piece of a file, what stands there instead, and the test that has to fail. The
+test is first run on the unchanged copy, where it must pass: a test that cannot pass proves nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+ORDER = "tests/faults/test_call_order.py::"
+OUT_OF_PLACE = "tests/damage/test_files_out_of_place.py::"
+POSITION = "tests/damage/test_every_position.py::"
+
+
+class Mutation(NamedTuple):
+    name: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+MUTATIONS = [
+    # -- syncs of data
+    Mutation("always: no sync before the answer", "logd/topic.py",
+             "        self.active.sync()\n", "",
+             ORDER + "test_with_always_each_answer_comes_after_a_sync_of_what_it_answers"),
+    Mutation("roll: old partition not synced", "logd/files.py",
+             "    old.sync()\n", "",
+             ORDER + "test_a_roll_finishes_the_old_file_before_the_new_ones_first_byte"),
+    Mutation("stop: data not synced", "logd/files.py",
+             "    active.sync()\n", "",
+             ORDER + "test_a_stop_is_called_clean_only_when_all_is_on_disk"),
+    Mutation("stop: clean flag not synced", "logd/files.py",
+             "checkpoint.write(state, synced=True)", "checkpoint.write(state)",
+             ORDER + "test_a_stop_is_called_clean_only_when_all_is_on_disk"),
+    Mutation("first write: clean flag not cleared on disk", "logd/topic.py",
+             "self.checkpoint.write(self._checkpoint_at(self._commits.written), synced=True)",
+             "self.checkpoint.write(self._checkpoint_at(self._commits.written))",
+             ORDER + "test_the_clean_flag_is_cleared_on_disk_before_a_runs_first_write"),
+    Mutation("new file: content not synced", "logd/disk.py",
+             "        write_at(file, [content], 0)\n        sync(file)\n",
+             "        write_at(file, [content], 0)\n",
+             ORDER + "test_a_new_topic_is_on_disk_before_its_first_answer"),
+    Mutation("a sync that fails is passed over", "logd/disk.py",
+             'raise SyncFailed(f"fdatasync: {error.strerror}") from error', "pass",
+             "tests/faults/test_failed_syncs.py::test_each_sync_of_a_short_life_fails"),
+    # -- syncs of directories
+    Mutation("new topic: its directory not synced", "logd/files.py",
+             "    disk.sync_directory(hidden)\n", "",
+             ORDER + "test_a_new_topic_is_on_disk_before_its_first_answer"),
+    Mutation("new topic: its name not synced", "logd/files.py",
+             "    disk.sync_directory(directory.parent)\n", "",
+             ORDER + "test_a_new_topic_is_on_disk_before_its_first_answer"),
+    Mutation("roll: new file's name not synced", "logd/files.py",
+             "    disk.sync_directory(new.path.parent)\n", "",
+             ORDER + "test_a_roll_finishes_the_old_file_before_the_new_ones_first_byte"),
+    Mutation("replaced file: its name not synced", "logd/disk.py",
+             "    rename(temporary, path)\n    sync_directory(path.parent)\n",
+             "    rename(temporary, path)\n",
+             ORDER + "test_what_is_renamed_is_synced_before_and_its_directory_after"),
+    Mutation("retention: removal not synced", "logd/files.py",
+             "    disk.sync_directory(partition.path.parent)\n", "",
+             ORDER + "test_retention_notes_what_goes_before_it_goes"),
+    Mutation("retention: first not on disk before the file goes", "logd/topic.py",
+             "self._checkpoint_at(self._commits.synced, clean), synced=True)",
+             "self._checkpoint_at(self._commits.synced, clean))",
+             ORDER + "test_retention_notes_what_goes_before_it_goes"),
+    # -- recovery and repair
+    Mutation("recovery: not synced before it is read", "logd/recovery.py",
+             "        disk.sync(file)\n", "",
+             ORDER + "test_a_recovery_reads_what_is_on_disk_and_not_what_is_cached"),
+    Mutation("recovery: cache not dropped", "logd/recovery.py",
+             "        disk.drop_cache(file)\n", "",
+             ORDER + "test_a_recovery_reads_what_is_on_disk_and_not_what_is_cached"),
+    Mutation("torn tail: copy not synced", "logd/repair.py",
+             "        _copy(file, position, end, target)\n        disk.sync(target)\n",
+             "        _copy(file, position, end, target)\n",
+             ORDER + "test_a_torn_tail_is_safe_elsewhere_before_it_is_cut"),
+    Mutation("torn tail: copy's name not synced", "logd/repair.py",
+             "    disk.sync_directory(quarantine)\n", "",
+             ORDER + "test_a_torn_tail_is_safe_elsewhere_before_it_is_cut"),
+    Mutation("torn tail: quarantine's name not synced", "logd/repair.py",
+             "        disk.sync_directory(directory)\n", "",
+             ORDER + "test_a_torn_tail_is_safe_elsewhere_before_it_is_cut"),
+    Mutation("torn tail: not cut", "logd/repair.py",
+             "    disk.cut(file, end)\n", "",
+             OUT_OF_PLACE + "test_bytes_behind_the_end_are_cut_and_kept_aside"),
+    Mutation("torn tail: cut not synced", "logd/repair.py",
+             "    disk.cut(file, end)\n    disk.sync(file)\n", "    disk.cut(file, end)\n",
+             ORDER + "test_a_torn_tail_is_safe_elsewhere_before_it_is_cut"),
+    Mutation("failed write: not cut back", "logd/topic.py",
+             "            self.active.cut_back()\n", "            pass\n",
+             "tests/faults/test_full_disk.py::test_a_refused_batch_leaves_nothing_behind"),
+    # -- checks
+    Mutation("header's sum not checked", "logd/batch.py",
+             "    if xxh32_hexdigest(covered).encode() != head:\n        return None\n", "",
+             "tests/unit/test_batch.py"),
+    Mutation("body's sum not checked by the scanner", "logd/batch.py",
+             " or body_sum(body) != header.sum", "",
+             "tests/unit/test_batch.py"),
+    Mutation("producer's sum not checked", "logd/service.py",
+             "push.sum is not None and push.sum != sum_", "False",
+             "tests/integration/test_wire.py"),
+    Mutation("index entry's sum not checked", "logd/index.py",
+             "xxh3_64_intdigest(_FIELDS.pack(*entry)) != check", "False",
+             "tests/unit/test_index.py"),
+    Mutation("checkpoint's sum not checked", "logd/checkpoint.py",
+             "match is None or xxh3_64_hexdigest(match[1]).encode() != match[10]", "match is None",
+             POSITION + "test_a_checkpoint_cut_or_flipped_anywhere"),
+    Mutation("meta file's sum not checked", "logd/recovery.py",
+             'content.pop("sum") == meta_sum(content)', 'bool(content.pop("sum"))',
+             POSITION + "test_a_meta_file_cut_or_flipped_anywhere"),
+    Mutation("memory of producers: sum not checked", "logd/producers.py",
+             " or xxh3_64_digest(data[:-8]) != data[-8:]", "",
+             "tests/unit/test_producers.py"),
+]  # fmt: skip
+
+
+def main() -> None:
+    wanted = [m for m in MUTATIONS if not sys.argv[1:] or sys.argv[1] in m.name]
+    with tempfile.TemporaryDirectory() as name:
+        tree = copy_tree(Path(name) / "logd")
+        sound = {test: passes(tree, test) for test in sorted({m.test for m in wanted})}
+        survivors = [m.name for m in wanted if not (sound[m.test] and is_noticed(tree, m))]
+    print(f"\n{len(wanted) - len(survivors)} of {len(wanted)} mutations were noticed")
+    for name in survivors:
+        print(f"not noticed: {name}")
+    sys.exit(bool(survivors))
+
+
+def copy_tree(target: Path) -> Path:
+    """The files git knows of, and the compiled module."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    compiled = [str(path.relative_to(ROOT)) for path in ROOT.glob("logd/*.so")]
+    for name in [*listed.stdout.splitlines(), *compiled]:
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    return target
+
+
+def passes(tree: Path, test: str) -> bool:
+    """Run one test in the copy; what it starts runs the copy's code too."""
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", test]
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=300)
+    return done.returncode == 0
+
+
+def is_noticed(tree: Path, mutation: Mutation) -> bool:
+    path = tree / mutation.file
+    text = path.read_text()
+    if text.count(mutation.old) != 1:
+        print(f"STALE    {mutation.name}: {mutation.file} has it {text.count(mutation.old)} times")
+        return False
+    path.write_text(text.replace(mutation.old, mutation.new))
+    try:
+        noticed = not passes(tree, mutation.test)
+    finally:
+        path.write_text(text)
+    print(f"{'noticed ' if noticed else 'SURVIVED'} {mutation.name}: {mutation.test}", flush=True)
+    return noticed
+
+
+if __name__ == "__main__":
+    main()
