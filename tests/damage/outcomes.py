@@ -6,7 +6,7 @@ from pathlib import Path
 
 from damage.loop import Loop, batch_of, new_topic, push
 from damage.promises import ALL, Expected, at_check, at_start, index_fits, readable_to
-from damage.small_log import Files, Part, State, Stored, read_files
+from damage.small_log import Files, Part, State, Stored, read_files, slots
 from logd import offline
 from logd.batch import split_body
 from logd.client import Batches
@@ -143,6 +143,8 @@ def _look_at_files(
     assert not changed, f"not as they should be: {changed}"
     if not unclean:
         assert now == files["checkpoint"], "a clean start wrote a checkpoint"
+    else:
+        _look_at_checkpoint(state, kept, now)
     assert opened.clean == (not unclean)
     assert opened.state.epoch == state.checkpoint.epoch + unclean, "the epoch"
     assert opened.state.next == kept.next, f"next is {opened.state.next}, not {kept.next}"
@@ -151,6 +153,18 @@ def _look_at_files(
             if batch.id != "-" and batch.first not in expected.unread:
                 place = opened.producers.stored(batch.id, batch.sum)
                 assert place == (batch.first, len(batch.messages)), f"{batch.id} is forgotten"
+
+
+def _look_at_checkpoint(state: State, kept: Part, data: bytes) -> None:
+    """One of its slots says what this start has found; the other may be damaged."""
+    before = state.checkpoint
+    wanted = (
+        f"checkpoint {before.sequence + 1} first={before.first} partition={kept.first}"
+        f" position={len(kept.data)} next={kept.next} epoch={before.epoch + 1} began={kept.next}"
+        " clean=0 "
+    )
+    said = [slot.rstrip(b"\0").decode("ascii", "replace") for slot in slots(data)]
+    assert any(line.startswith(wanted) for line in said), f"the checkpoint says {said}"
 
 
 def _look_at_reads(topic: Topic, state: State, files: Files, expected: Expected) -> None:

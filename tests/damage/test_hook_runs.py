@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -85,22 +86,32 @@ def test_its_environment_is_small_and_clean(
 
 
 def test_it_inherits_no_open_file_no_input_and_no_terminal(tmp_path: Path, partition: Path) -> None:
-    secret = os.open(tmp_path, os.O_RDONLY)
-    os.set_inheritable(secret, True)
-    try:
-        hook = script(
-            tmp_path / "hook",
-            f"for fd in /proc/$$/fd/*; do readlink $fd; done > '{tmp_path}/files'",
-            f"readlink /proc/$$/fd/0 > '{tmp_path}/input'",
-            f"(cut -d ' ' -f 6,7 /proc/$$/stat; echo $$) > '{tmp_path}/session'",
-        )
+    hook = script(
+        tmp_path / "hook",
+        f"for fd in /proc/$$/fd/*; do readlink $fd; done > '{tmp_path}/files'",
+        f"readlink /proc/$$/fd/0 > '{tmp_path}/input'",
+        f"(cut -d ' ' -f 6,7 /proc/$$/stat; echo $$) > '{tmp_path}/session'",
+    )
+    with given_to_children(tmp_path):
         assert run(partition, hook)
-    finally:
-        os.close(secret)
     assert str(tmp_path) not in (tmp_path / "files").read_text().splitlines()
     assert (tmp_path / "input").read_text() == "/dev/null\n"
     session, terminal, pid = (tmp_path / "session").read_text().split()
     assert (session, terminal) == (pid, "0")
+
+
+@contextmanager
+def given_to_children(path: Path) -> Iterator[None]:
+    """Open as this process's input, and as a file that children would inherit."""
+    opened, aside = os.open(path, os.O_RDONLY), os.dup(0)
+    os.set_inheritable(opened, True)
+    os.dup2(opened, 0)
+    try:
+        yield
+    finally:
+        os.dup2(aside, 0)
+        os.close(aside)
+        os.close(opened)
 
 
 # -- how it ends --------------------------------------------------------------------------------

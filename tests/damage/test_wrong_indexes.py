@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from damage.loop import one_file
+from damage.loop import Loop, batch_of, close, create, one_file, push
 from damage.outcomes import accepted, open_topic, read, read_one
 from damage.small_log import State, read_files
+from damage.sweeping import flip
+from logd import offline
 
 OTHERS = {
     "longer": [350] * 40,
@@ -82,3 +84,24 @@ def test_a_wrong_index_is_made_anew_byte_for_byte(
     assert after[part.index_name] == part.index(sealed=part is not state.active)
     logs = [name for name in before if name.endswith(".log")]
     assert [after[name] for name in logs] == [before[name] for name in logs]
+
+
+def test_behind_damage_an_index_that_does_not_fit_leads_nowhere(tmp_path: Path) -> None:
+    """Its entries are sound and lie where batches start, but are those of other offsets."""
+    directories = []
+    for name, messages in (("app", [b"x" * 1499]), ("other", [b"x" * 749, b"x" * 749])):
+        loop = Loop()
+        topic = create(tmp_path / name, loop)
+        for _ in range(5):
+            push(topic, loop, batch_of(messages))
+        close(topic, loop)
+        directories.append(tmp_path / name)
+    app, other = directories
+    log, index = app / f"{0:020d}.log", app / f"{0:020d}.index"
+    assert log.stat().st_size == (other / log.name).stat().st_size
+    assert len(index.read_bytes()) == len((other / index.name).read_bytes()) == 64
+    index.write_bytes((other / index.name).read_bytes())
+    data = log.read_bytes()
+    log.write_bytes(flip(data, data.index(b"BATCH 1 ")))
+    damages = offline.check(app).report.damages
+    assert [(damage.first, damage.next) for damage in damages] == [(1, 5)]

@@ -19,13 +19,13 @@ import pytest
 from daemon import ROOT, running
 from xxhash import xxh3_64_hexdigest, xxh32_hexdigest
 
-from logd import __version__, batch, protocol
+from logd import __version__, batch, config, protocol
 from logd.config import FSYNC_MODES, fields, flag
 from logd.errors import BY_CODE
 
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/protocol.md", "docs/design.md"]
 PROTOCOL = "docs/protocol.md"
-LANGUAGES = {"dialogue", "batch", "map", "console", "python", "text", "sh"}
+LANGUAGES = {"dialogue", "batch", "map", "console", "python", "text", "toml", "sh"}
 PATIENCE_S = 10.0
 
 _FENCE = re.compile(r"```(.*)")
@@ -251,6 +251,14 @@ def test_a_wrong_dialogue_fails(
 @pytest.mark.parametrize("page", PAGES)
 def test_no_block_is_left_out_by_a_misspelt_language(page: str) -> None:
     assert [f for f in fences(page) if f.language not in LANGUAGES] == []
+
+
+@pytest.mark.parametrize("blocks", sections("toml"))
+def test_settings_in_a_file(blocks: list[Fence], tmp_path: Path) -> None:
+    file = tmp_path / "logd.toml"
+    for fence in blocks:
+        file.write_text("\n".join(fence.lines))
+        config.load({}, {}, file)
 
 
 @pytest.mark.parametrize("page", PAGES)
