@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from logd import config
+from logd.disk import SyncFailed
 from logd.errors import LogdError
 
 
@@ -41,7 +42,7 @@ def serve(**flags: Any) -> None:
         uvloop.run(run())
     except LogdError as error:
         sys.exit(f"logd: {error.text}")
-    except OSError as error:
+    except (OSError, SyncFailed) as error:
         sys.exit(f"logd: {error}")
 
 

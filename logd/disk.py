@@ -112,9 +112,22 @@ def replace(path: Path, content: Buffer) -> None:
     """Put a whole new file in the place of `path`: the old one or the new one, never half of it."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)
-    create(temporary, content)
+    try:
+        create(temporary, content)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     rename(temporary, path)
     sync_directory(path.parent)
+
+
+def replace_if_room(path: Path, content: Buffer) -> None:
+    """The same for what can be made anew at any time: on a full disk it is done without."""
+    try:
+        replace(path, content)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
 
 
 def rename(old: Path, new: Path) -> None:
@@ -127,6 +140,14 @@ def remove(path: Path) -> None:
 
 def make_directory(path: Path) -> None:
     os.mkdir(path, 0o700)
+
+
+def make_directories(path: Path) -> None:
+    """The directory and those above it that are missing, each synced into the one that names it."""
+    if not path.is_dir():
+        make_directories(path.parent)
+        make_directory(path)
+        sync_directory(path.parent)
 
 
 def sync_directory(path: Path) -> None:

@@ -116,8 +116,12 @@ def close_topic(
     active: Partition, producers: Producers, checkpoint: Checkpoint, state: State
 ) -> None:
     active.sync()
-    active.save_index()
-    disk.replace(active.ids_path, producers.encode(active.next, active.size))
+    try:
+        active.save_index()
+    except OSError as error:
+        if error.errno not in disk.NO_SPACE:
+            raise  # else it is rebuilt at the next start
+    disk.replace_if_room(active.ids_path, producers.encode(active.next, active.size))
     checkpoint.write(state, synced=True)
 
 

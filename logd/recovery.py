@@ -125,7 +125,7 @@ def _open_sealed(directory: Path, first: int, next_: int) -> tuple[Partition, li
         partition.keep_damaged(result.index, result.end, result.time_ms)
     else:
         result.index.append(Entry(next_, partition.size, result.time_ms))
-        disk.replace(partition.index_path, result.index.encoded())
+        disk.replace_if_room(partition.index_path, result.index.encoded())
     return partition, damages
 
 
@@ -180,7 +180,7 @@ def _make_sound(
         report, damages = _cut(name, active, result)
     index = result.index.encoded()
     if not damages and _content(active.index_path) != index:
-        disk.replace(active.index_path, index)
+        disk.replace_if_room(active.index_path, index)
     return report, damages
 
 

@@ -49,7 +49,7 @@ from logd.topic import PendingPush, Scheduler, Timer, Topic
 
 VERSION = "0.1.0"
 SMALL_REPLY_BYTES = 64 * 1024  # read and sent as bytes; more goes from file to socket
-_MAX_WARM_TRIES = 8
+_MAX_WARM_TRIES = 400  # a reply may touch 64 files, each in several cold places
 
 
 class Reply(NamedTuple):

@@ -55,7 +55,7 @@ class Store:
 
     def open(self) -> None:
         """Lock the directory and open every topic in it. Blocks."""
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        disk.make_directories(self._directory.absolute())
         self._lock = lock(self._config.data_dir)
         for entry in sorted(os.scandir(self._directory), key=lambda entry: entry.name):
             if entry.name.startswith(files.HIDDEN):

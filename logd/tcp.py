@@ -283,6 +283,7 @@ class Connection(asyncio.Protocol):
         full = bool(
             self._queue or self._in_flight_bytes > _MAX_IN_FLIGHT_BYTES or self._write_is_paused
         )
+        full = full or self._connections.stopping
         if full != self._read_is_paused and not self._closing and not self._eof:
             self._read_is_paused = full
             if full:
@@ -337,7 +338,7 @@ class Connection(asyncio.Protocol):
             self._advance()
 
     def finished(self) -> bool:
-        return not (self._queue or self._slots or self._held)
+        return self._closing or not (self._queue or self._slots or self._held)
 
     def end(self) -> None:
         self._closing = True

@@ -142,7 +142,12 @@ class Topic:
 
         self._job_is_running = True
         now_ms = self._scheduler.now_ms()
-        self._scheduler.offload(lambda: files.create_topic(self.directory, now_ms), done)
+        self._scheduler.offload(lambda: self._make_files(now_ms), done)
+
+    def _make_files(self, now_ms: int) -> files.Opened:
+        if self.directory.exists():  # made before, by an attempt that failed behind the rename
+            return recovery.open_topic(self.name, self.directory)
+        return files.create_topic(self.directory, now_ms)
 
     def _take(self, opened: files.Opened) -> None:
         for partition in opened.partitions:
@@ -227,6 +232,7 @@ class Topic:
         except OSError as error:
             self.producers.rollback()
             self._tail_is_dirty = True
+            self._clean_tail(and_report=False)
             refusal = _refusal(error)
             for push in pushes:
                 push.refused(refusal)
@@ -273,9 +279,7 @@ class Topic:
         return True
 
     def _append(self, group: Group) -> None:
-        if self._tail_is_dirty:
-            self.active.cut_back()
-            self._tail_is_dirty = False
+        self._clean_tail()
         active = self.active
         self.stored_messages += group.next - active.next
         self.stored_bytes += group.size
@@ -283,6 +287,17 @@ class Topic:
         batches = self._commits.written.batches + len(group.placed)
         mark = Mark(active.first, active.size, active.next, batches)
         self._commits.wrote(mark, self._scheduler.monotonic_s())
+
+    def _clean_tail(self, *, and_report: bool = True) -> None:
+        """Cut off what a failed write left; nothing is written behind it before that is done."""
+        if not self._tail_is_dirty:
+            return
+        try:
+            self.active.cut_back()
+            self._tail_is_dirty = False
+        except OSError:
+            if and_report:
+                raise
 
     def _publish(self, mark: Mark) -> None:
         """Let readers see everything up to here."""
@@ -385,6 +400,7 @@ class Topic:
     def _roll(self) -> Callable[[], None]:
         """Close the active partition for good and open the next."""
         old = self.active
+        self._clean_tail()
         new = files.roll(
             old, self.producers, self.checkpoint, self._checkpoint_at(self._commits.written)
         )
@@ -460,6 +476,7 @@ class Topic:
 
         def work() -> Callable[[], None]:
             mark = self._commits.written
+            self._clean_tail()
             files.close_topic(
                 self.active, self.producers, self.checkpoint, self._checkpoint_at(mark, clean=True)
             )
