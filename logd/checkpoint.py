@@ -21,7 +21,8 @@ from logd.disk import File
 SLOT_BYTES = 4096
 _SLOT = re.compile(
     rb"(checkpoint ([0-9]+) first=([0-9]+) partition=([0-9]+) position=([0-9]+)"
-    rb" next=([0-9]+) epoch=([0-9]+) began=([0-9]+) clean=([01]) )([0-9a-f]{16})\n"
+    rb" next=([0-9]+) epoch=([0-9]+) began=([0-9]+) since=([0-9]+) clean=([01]) )"
+    rb"([0-9a-f]{16})\n"
 )
 
 
@@ -35,6 +36,7 @@ class State:
     next: int = 0  # the offset behind it
     epoch: int = 1
     began: int = 0  # the offset at which this epoch began
+    since_ms: int = 0  # and when: no batch from there on is older
     clean: bool = True
     sequence: int = 0
 
@@ -42,17 +44,19 @@ class State:
         line = (
             f"checkpoint {self.sequence} first={self.first} partition={self.partition}"
             f" position={self.position} next={self.next} epoch={self.epoch} began={self.began}"
-            f" clean={int(self.clean)} "
+            f" since={self.since_ms} clean={int(self.clean)} "
         ).encode()
         return line + f"{xxh3_64_hexdigest(line)}\n".encode()
 
 
 def _decode(slot: bytes) -> State | None:
     match = _SLOT.match(slot)
-    if match is None or xxh3_64_hexdigest(match[1]).encode() != match[10]:
+    if match is None or xxh3_64_hexdigest(match[1]).encode() != match[11]:
         return None
-    sequence, first, partition, position, next_, epoch, began, clean = map(int, match.groups()[1:9])
-    return State(first, partition, position, next_, epoch, began, bool(clean), sequence)
+    sequence, first, partition, position, next_, epoch, began, since_ms, clean = map(
+        int, match.groups()[1:10]
+    )
+    return State(first, partition, position, next_, epoch, began, since_ms, bool(clean), sequence)
 
 
 class Checkpoint:

@@ -111,9 +111,10 @@ def create(path: Path, content: Buffer = b"") -> File:
 def replace(path: Path, content: Buffer) -> None:
     """Put a whole new file in the place of `path`: the old one or the new one, never half of it."""
     temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
     try:
-        create(temporary, content)
+        file = File(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        write_at(file, [content], 0)
+        sync(file)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise

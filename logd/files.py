@@ -56,14 +56,15 @@ def create_topic(directory: Path, now_ms: int) -> Opened:
     disk.make_directory(hidden)
     topic_id = secrets.token_hex(16)
     disk.create(hidden / META, encode_meta(topic_id, now_ms))
-    checkpoint = Checkpoint.create(hidden / CHECKPOINT, State(clean=False))
+    state = State(since_ms=now_ms, clean=False)
+    checkpoint = Checkpoint.create(hidden / CHECKPOINT, state)
     Partition.create(hidden, 0)
     disk.sync_directory(hidden)
     disk.rename(hidden, directory)
     disk.sync_directory(directory.parent)
     active = Partition.open_active(directory, 0)
     active.load(Index(), 0, 0, 0)
-    return Opened(topic_id, [active], checkpoint, Producers(), 0, State(), False, None)
+    return Opened(topic_id, [active], checkpoint, Producers(), now_ms, state, False, None)
 
 
 def roll(old: Partition, producers: Producers, checkpoint: Checkpoint, state: State) -> Partition:
@@ -91,7 +92,7 @@ def remove_old_ids(directory: Path, first: int) -> None:
 
     That one is all that tells of producers until the next partition is sealed.
     """
-    saved = sorted(directory.glob("[0-9]*.ids"))
+    saved = sorted(directory.glob("[0-9]" * 20 + ".ids"))
     for path in saved[:-1]:
         if int(path.stem) < first:
             try:

@@ -43,7 +43,7 @@ class Group:
         self.time_ms = time_ms
         self.buffers: list[Buffer] = []
         self.placed: list[Placed] = []
-        self.size = 0  # of what is in it, the header of the batch being joined excepted
+        self.size = 0  # of all bodies in it
         self._joined: list[bytes | bytearray] = []
         self._joined_bytes = 0
         self._joined_first = next_
@@ -97,7 +97,6 @@ class Group:
         offset = self.next
         header = encode_header(offset, messages, len(body), self.time_ms, enc, sum_, id_)
         self.buffers += (header, body)
-        self.size += len(header)
         self.placed.append(Placed(offset, len(header) + len(body)))
         self.next = self._joined_first = offset + messages
         return offset

@@ -124,6 +124,8 @@ class _Output:
         assert process.stdout is not None
         self._name = name
         self._fd = process.stdout.fileno()
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
         self._open = True
         self._rest = b""
         self._lines = 0
@@ -132,7 +134,7 @@ class _Output:
         if not self._open:
             time.sleep(wait_s)
             return
-        while select.select([self._fd], [], [], wait_s)[0]:
+        while self._poll.poll(wait_s * 1000):
             data = os.read(self._fd, 65536)
             self._open = bool(data)
             if not data:

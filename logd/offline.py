@@ -87,7 +87,8 @@ def check(directory: Path, progress: Progress = lambda size: None) -> Findings:
     if firsts:
         active = Partition.open_sealed(directory, firsts[-1], firsts[-1])
         partitions.append(active)
-        result = _survey(active, known_durable(active, known), since_ms, progress)
+        durable, epoch = known_durable(active, known), (known.began, known.since_ms)
+        result = _survey(active, durable, since_ms, progress, epoch=epoch)
         damages += active_damages(active, result, known)
         torn = result if result.torn and not _reaches_end(damages, active) else None
         active.next, active.max_time_ms = result.next, result.time_ms
@@ -132,6 +133,7 @@ def _survey(
     since_ms: int,
     progress: Progress,
     until: int = MAX_NUMBER,
+    epoch: tuple[int, int] = (0, 0),
 ) -> Survey:
     def each(found: Found) -> None:
         progress(found.end - found.position)
@@ -139,7 +141,7 @@ def _survey(
     file, name, known = partition.file, partition.path.name, saved_index(partition)
     return survey(
         file, name, partition.first,
-        known=known, safe_to=safe_to, until=until, since_ms=since_ms, each=each,
+        known=known, safe_to=safe_to, until=until, epoch=epoch, since_ms=since_ms, each=each,
     )  # fmt: skip
 
 
@@ -180,6 +182,6 @@ def _new_checkpoint(directory: Path, state: State) -> None:
     result = _survey(active, 0, 0, lambda size: None)
     new = replace(
         state, first=firsts[0], partition=active.first, position=result.end, next=result.next,
-        clean=False, sequence=state.sequence + 1,
+        began=result.next, clean=False, sequence=state.sequence + 1,
     )  # fmt: skip
     disk.replace(directory / CHECKPOINT, Checkpoint.blank(new))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -60,9 +61,11 @@ def open_topic(name: str, directory: Path) -> Opened:
         report, damages = _make_sound(name, active, result, clean)
     time_ms = active.max_time_ms or max((p.newest_time_ms for p in sealed[-1:]), default=0)
     if not clean and not damages:
+        now_ms = max(time.time_ns() // 1_000_000, time_ms + 1)
         state = State(
-            firsts[0], active.first, active.size, active.next, state.epoch + 1, active.next, False
-        )
+            firsts[0], active.first, active.size, active.next, state.epoch + 1, active.next, now_ms,
+            clean=False,
+        )  # fmt: skip
         checkpoint.write(state, synced=True)
     partitions = [*sealed, active]
     return Opened(
@@ -164,7 +167,8 @@ def _read_active(active: Partition, state: State, clean: bool) -> tuple[Survey, 
         disk.drop_cache(file)
     result = survey(
         file, active.path.name, active.first,
-        known=known, safe_to=known_durable(active, state), bodies=False, start=start,
+        known=known, safe_to=known_durable(active, state), epoch=(state.began, state.since_ms),
+        bodies=False, start=start,
     )  # fmt: skip
     active.load(result.index, result.end, result.next, result.time_ms)
     return result, active_damages(active, result, state)

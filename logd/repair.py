@@ -97,6 +97,7 @@ def survey(
     known: Index | None = None,
     safe_to: int = SEALED,
     until: int = MAX_NUMBER,
+    epoch: tuple[int, int] = (0, 0),
     bodies: bool = True,
     since_ms: int = 0,
     start: Entry | None = None,
@@ -106,8 +107,10 @@ def survey(
 
     `known` is an index from before the damage, if there is one. It says where to go on behind
     damage below `safe_to`, the place up to which the file is known durable: what is not sound
-    behind that is a torn tail as a whole. No offset from `until` on belongs here. What is before
-    `start`, an entry of `known`, is believed.
+    behind that is a torn tail as a whole. No offset from `until` on belongs here. `epoch` is the
+    offset and the time at which the last one began: what is older behind it was lost in a crash
+    before, and came back with the disk block it once stood in. What is before `start`, an entry of
+    `known`, is believed.
     """
     size = file.size()
     result = Survey(Index(), first, time_ms=since_ms)
@@ -115,7 +118,7 @@ def survey(
         result = Survey(known, start.offset, start.position, start.time_ms)
     while result.end < size:
         try:
-            _walk(file, size, 0 if bodies else safe_to, until, result, each)
+            _walk(file, size, 0 if bodies else safe_to, until, epoch, result, each)
         except DamagedBatch as damage:
             resume = _resume_behind(file, known, result) if result.end < safe_to else None
             if resume is None:
@@ -137,6 +140,7 @@ def _walk(
     size: int,
     checked_to: int,
     until: int,
+    epoch: tuple[int, int],
     result: Survey,
     each: Callable[[Found], None],
 ) -> None:
@@ -150,6 +154,8 @@ def _walk(
             header = found.header
             if header.next > until:
                 raise DamagedBatch("offsets that the next file has too", found.position)
+            if header.offset >= epoch[0] and header.time_ms < epoch[1] and header.enc != GAP:
+                raise DamagedBatch("a batch from before the last crash", found.position)
             result.index.note(header.offset, found.position, header.time_ms)
             result.next, result.end, result.time_ms = header.next, found.end, header.time_ms
             each(found)

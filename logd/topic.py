@@ -162,7 +162,7 @@ class Topic:
             self.view.show(damaged_to, 0)
             return
         self.active = opened.partitions[-1]
-        self._time_ms = opened.time_ms
+        self._time_ms = max(opened.time_ms, opened.state.since_ms)
         self._commits.start_at(Mark(self.active.first, self.active.size, self.active.next, 0))
         self.view.show(max(self.active.next, damaged_to), self.active.size)
         self._created_at = self._scheduler.monotonic_s()

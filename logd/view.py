@@ -72,6 +72,8 @@ class View:
     def _at_time(self, time_ms: int) -> int:
         """Times never decrease, so the first partition that ends late enough holds it."""
         partitions = self.partitions.values()
+        if self.damages:  # a file may have lost all its times
+            partitions = [part for part in partitions[:-1] if part.size] + list(partitions[-1:])
         at = bisect_left(partitions, time_ms, key=_ends_at_ms)
         found = partitions[at].since(time_ms) if at < len(partitions) else None
         return min(found.header.offset, self.next) if found else self.next
