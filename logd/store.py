@@ -114,7 +114,10 @@ class Store:
 
     def check_retention(self) -> None:
         for topic in list(self.topics.values()):
-            topic.check_retention()
+            try:
+                topic.check_retention()
+            except (LogdError, OSError):
+                pass  # damage met just now: this topic expires nothing, the others do
 
     def close(self, closed: Callable[[], None]) -> None:
         """Finish all writes, sync and close every topic, then call `closed`."""

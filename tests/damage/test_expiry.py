@@ -134,6 +134,19 @@ def test_only_the_files_of_what_is_listed_are_left(tmp_path: Path) -> None:
     assert len(stems) <= 2, sorted(stems)  # the producers of the last that went, at most
 
 
+def test_what_is_none_of_its_own_is_neither_removed_nor_in_the_way(tmp_path: Path) -> None:
+    loop, directory = Loop(), tmp_path / "app"
+    topic = topic_of(directory, loop, 5, max_partitions=2)
+    strangers = ["0.ids", "1x.ids", "1.log", "00000000000000000001.ids.bak"]
+    for stranger in strangers:
+        (directory / stranger).write_bytes(b"mine")
+    expire(topic, loop)
+    close(topic, loop)
+    assert logs(directory) == [1, 3, 4]  # 1.log is not the partition of that number
+    new_topic(directory, Loop()).open()
+    assert all((directory / stranger).read_bytes() == b"mine" for stranger in strangers)
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_producers_are_remembered_though_their_partitions_went(
     tmp_path: Path, is_clean: bool

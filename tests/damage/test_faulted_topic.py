@@ -8,9 +8,9 @@ import pytest
 from daemon import Line, dial, messages, push, running
 
 from damage.corruptions import BESIDE, BROKEN, MISPLACED, Corruption, flip_body, flip_header
-from damage.data_dirs import OTHER, data_dir, snapshot
+from damage.data_dirs import OTHER, data_dir, fill, snapshot
 from damage.small_log import State
-from damage.sweeping import LONG
+from damage.sweeping import LONG, flip
 from logd import Client, Reader
 from logd.batch import reading, scan
 from logd.errors import DamagedBatch, Faulted
@@ -165,3 +165,22 @@ async def test_retention_takes_nothing_of_a_faulted_topic(tmp_path: Path, clean:
         )  # fmt: skip
         assert server.stop() == 0
     assert snapshot(data / "topics" / "app") == before
+
+
+async def test_damage_that_retention_meets_does_not_end_retention(
+    tmp_path: Path, clean: State
+) -> None:
+    """An index that has to be made anew from a log that turns out to be damaged just then."""
+    data = data_dir(tmp_path, clean)
+    flip_header(0, 9)(data / "topics" / "app", clean)
+    index = data / "topics" / "app" / clean.parts[0].index_name
+    index.write_bytes(flip(index.read_bytes(), 0))
+    server = running(tmp_path, max_partitions=2, partition_bytes=1)
+    async with server, dial(server) as line:
+        assert await line.stat("faulted_topics") == 0
+        await fill(line, "other", 3)
+        await line.until("partitions", 2, "other")
+        await fill(line, "other", 2)
+        await line.until("first", 5, "other")
+        assert (data / "topics" / "app" / clean.parts[0].name).exists()
+        assert server.stop() == 0

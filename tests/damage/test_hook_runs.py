@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import threading
 import time
 from collections.abc import Iterator
@@ -112,6 +113,19 @@ def given_to_children(path: Path) -> Iterator[None]:
         os.dup2(aside, 0)
         os.close(aside)
         os.close(opened)
+
+
+def test_it_runs_beside_thousands_of_connections(tmp_path: Path, partition: Path) -> None:
+    """Its pipe then has a number that not every way to wait for a file can take."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1200)]
+    try:
+        assert run(partition, script(tmp_path / "hook", "echo done"))
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 # -- how it ends --------------------------------------------------------------------------------

@@ -100,8 +100,8 @@ class Ledger:
     def wait_resent(self) -> None:
         """Until all is stored that writers with ids had no answer for when the load began."""
         writers = [writer for writer in self.writers.values() if writer.kind == ID]
-        for push in [push for writer in writers for push in writer.sent if push.is_open]:
-            self._wait(lambda push=push: not push.is_open)  # type: ignore[misc]
+        for push in [push for writer in writers for push in writer.sent if not push.is_answered]:
+            self._wait(lambda push=push: push.is_answered)  # type: ignore[misc]
 
     def _wait(self, reached: Callable[[], bool]) -> None:
         with self._told:
@@ -155,7 +155,7 @@ class Ledger:
             if follower.topic == topic:
                 _compare_shown(follower, log, promised is not None, problems)
         for push in lost:
-            push.offset = -1
+            push.offset, push.is_answered = -1, False
         return lost
 
     def _placed(self, topic: str, log: Log, problems: list[str]) -> dict[tuple[str, int], int]:

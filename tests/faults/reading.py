@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from daemon import batches
+from daemon import HANG_S, batches
 
 from logd import Client
 from logd.client import Batches
@@ -44,6 +46,15 @@ def read_all(client: Client, topic: str) -> Log:
             found += batch.messages
             at = batch.header.next
     return Log(info.first, found)
+
+
+def wait_until(client: Client, topic: str, reached: Callable[[], bool]) -> None:
+    """Ask again and again until it is so; a READ that waits a moment sets the pace."""
+    deadline_s = time.monotonic() + HANG_S
+    while not reached():
+        if time.monotonic() > deadline_s:
+            raise Broken(f"it did not come to that within {HANG_S} s")
+        client.read(topic, "next", 1, wait_ms=10)
 
 
 def _read(client: Client, topic: str, at: int, messages: int) -> Batches:

@@ -16,6 +16,7 @@ import pytest
 from logd import Client
 
 from .calls import CHANGES, READS, SYNCS, WRITES, Call, read_calls, trace
+from .reading import wait_until
 from .victim import Victim
 
 Make = Callable[..., Victim]
@@ -180,8 +181,7 @@ def test_retention_notes_what_goes_before_it_goes(tmp_path: Path, make_victim: M
 
     def fill_and_wait(client: Client) -> None:
         push(client, 4)
-        while client.topics()[0].first != 2:
-            client.read("app", "next", 1, wait_ms=20)
+        wait_until(client, "app", lambda: client.topics()[0].first == 2)
 
     calls = traced(tmp_path, victim, fill_and_wait)
     deleted = calls.find("unlink", rf"{_APP}/\d+\.log")

@@ -11,6 +11,7 @@ import pytest
 from logd import Client
 
 from .calls import CHANGES, read_calls, trace
+from .reading import wait_until
 from .victim import Victim
 
 _FAILING = ("-e", "inject=unlink:error=EIO")
@@ -39,8 +40,7 @@ def test_a_deletion_that_fails_is_tried_again(
             assert client.push("other", [b"a"]) == (0, 1)
         tries = sum(call.name == "unlink" for call in read_calls(output, victim.data_dir))
         assert 0 < tries < 100
-        while len(victim.log_files("app")) > 1:
-            client.read("app", "next", 1, wait_ms=20)
+        wait_until(client, "app", lambda: len(victim.log_files("app")) == 1)
         assert client.push("app", [b"y" * 100]).offset == 3
     assert victim.stop() == 0
     survived["deletion that fails"] += 1
@@ -57,5 +57,4 @@ def test_a_stop_does_not_wait_for_a_deletion_that_fails(victim: Victim) -> None:
 
 
 def _wait_expired(client: Client) -> None:
-    while client.topics("app")[0].first != 2:
-        client.read("app", "next", 1, wait_ms=20)
+    wait_until(client, "app", lambda: client.topics("app")[0].first == 2)

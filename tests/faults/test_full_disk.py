@@ -67,7 +67,7 @@ def test_a_disk_gets_full_under_load(
     ).start()
     ledger = Ledger(random.Random(7))
     with ledger.load(victim):
-        ledger.wait_answers(30)
+        ledger.wait_stored(2)
         disk.fill()
         ledger.wait_refusals(50)
         _check_reads(victim)
@@ -85,7 +85,7 @@ def test_files_get_too_large_under_load(
     victim = make_victim(tmp_path / "data", fsync=fsync, fsync_interval="10ms").start()
     ledger = Ledger(random.Random(8))
     with ledger.load(victim):
-        ledger.wait_answers(100)
+        ledger.wait_stored(10)
         for _ in range(5):
             with file_limit(victim, max(map(_size, victim.log_files("t0"))) + 3000):
                 ledger.wait_refusals(20)

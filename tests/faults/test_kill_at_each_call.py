@@ -15,7 +15,7 @@ from logd import Client
 from logd.client import ConnectionLost
 
 from .calls import CHANGES, Target, read_calls, targets, trace
-from .reading import read_all
+from .reading import read_all, wait_until
 from .script import SETTINGS, TOPICS, Script, run_and_stop, side_by_side
 from .victim import Victim
 
@@ -79,6 +79,7 @@ def test_kill_in_a_recovery(
     model.start(*trace(*CHANGES), output=tmp_path / "calls").kill()
     found = targets(read_calls(tmp_path / "calls", model.data_dir))
     wanted = _files(model.data_dir)
+    assert model.stored("app") + torn == make_victim(before).stored("app")
     assert sum(name.endswith(".log") for name in wanted) >= 3
     assert [data for name, data in wanted.items() if "quarantine" in name] == [torn][: len(torn)]
 
@@ -218,5 +219,4 @@ def _killed_in_a_deletion(
 
 def _wait_until_deleted(client: Client) -> None:
     """Until all but the newest partition are out of sight; a clean stop waits for the rest."""
-    while client.topics("app")[0].first != 4:
-        client.read("app", "next", 1, wait_ms=20)
+    wait_until(client, "app", lambda: client.topics("app")[0].first == 4)

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 from daemon import messages
 
+from logd import Client
+
 from .images import Ext4
 from .ledger import Ledger
-from .reading import read_all
+from .reading import read_all, wait_until
 from .victim import Victim
 from .writers import ID, SUM
 
@@ -94,6 +96,10 @@ def test_more_files_than_are_in_memory_can_be_read_at_once(
         assert messages(bytes(got.data)) == [b"%d" % n for n in range(30)]
 
 
+def _wait_topic_synced(client: Client, topic: str) -> None:
+    wait_until(client, topic, lambda: client.stats(topic)["unsynced_batches"] == "0")
+
+
 class _Life:
     """A file system, the daemon on it, and who pushes."""
 
@@ -138,8 +144,7 @@ class _Life:
         """Nothing is pushed now: in a moment all is synced, and must stay from then on."""
         with self._victim.client() as client:
             for info in client.topics():
-                while client.stats(info.topic)["unsynced_batches"] != "0":
-                    client.read(info.topic, "next", 1, wait_ms=5)
+                _wait_topic_synced(client, info.topic)
         self._ledger.mark_durable()
 
     def _epochs(self) -> dict[str, int]:

@@ -74,6 +74,7 @@ def test_power_cut_in_a_recovery(
     model.start(*trace(*CHANGES), output=tmp_path / "calls").kill()
     found = targets(read_calls(tmp_path / "calls", model.data_dir))
     wanted = model.stored("app")
+    assert wanted + torn == before.stored("app")
 
     with _disks(tmp_path, mount) as free:
 

@@ -15,7 +15,9 @@ import pytest
 
 from logd import Client
 
+from .calls import SYNCS, WRITES, read_calls, trace
 from .ledger import Ledger
+from .reading import wait_until
 from .victim import Victim
 
 Make = Callable[..., Victim]
@@ -92,21 +94,24 @@ def test_pushes_wait_when_syncs_fall_behind(
 ) -> None:
     """A push that is held is answered when a sync has ended, and not before."""
     victim = make_victim(tmp_path / "data", **settings).start()
+    slow = victim.attached(*_SLOW_SYNC, *trace(*SYNCS, *WRITES), output=tmp_path / "calls")
     with victim.client() as client, victim.client() as observer:
         client.push("app", [b"first"])
-        _wait_stat(observer, "unsynced_batches", lambda value: value == 0)
-        with victim.attached(*_SLOW_SYNC), _Pusher(client) as pusher:
+        with slow, _Pusher(client) as pusher:
             _wait_held(observer, pusher)
-            answered, stats = pusher.answered, observer.stats("app")
+            held, stats = pusher.answered, observer.stats("app")
             assert stats["waiting_pushes"] == "1"
+            assert int(stats["unsynced_batches"]) > 0
             if settings["fsync"] == "batches":
                 assert stats["unsynced_batches"] == "6", "twice as many as a sync is due after"
-            assert int(stats["unsynced_batches"]) > 0
-            while pusher.answered == answered:
-                unsynced = int(observer.stats("app")["unsynced_batches"])
-            assert unsynced < int(stats["unsynced_batches"]), "answered, and no sync has ended"
+            wait_until(observer, "app", lambda: pusher.answered > held)
         assert pusher.longest_s > 0.5 * _DELAY_S
         assert int(observer.stats("app")["next"]) == 1 + pusher.answered
+    calls = read_calls(tmp_path / "calls", victim.data_dir)
+    answers = [call for call in calls if call.path == "socket" and '"OK ' in call.text]
+    syncs = [call for call in calls if call.name == "fdatasync" and call.path.endswith(".log")]
+    before, after = answers[held], answers[held + 1]  # of the push that was held: the first is 0
+    assert any(before.started < sync.ended < after.started for sync in syncs)
     survived["syncs that fall behind"] += 1
 
 
@@ -163,11 +168,11 @@ class _Pusher(threading.Thread):
 def _wait_held(observer: Client, pusher: _Pusher) -> None:
     """Until one push has been waiting for its answer for a while: not just on its way."""
     answered, since_s = -1, time.monotonic()
-    while time.monotonic() - since_s < 0.1 * _DELAY_S:
+
+    def is_held() -> bool:
+        nonlocal answered, since_s
         if pusher.answered != answered or observer.stats("app")["waiting_pushes"] == "0":
             answered, since_s = pusher.answered, time.monotonic()
+        return time.monotonic() - since_s > 0.1 * _DELAY_S
 
-
-def _wait_stat(client: Client, name: str, reached: Callable[[int], bool]) -> None:
-    while not reached(int(client.stats("app")[name])):
-        client.read("app", "next", 1, wait_ms=2)
+    wait_until(observer, "app", is_held)

@@ -34,13 +34,9 @@ class Sent:
     connection: int  # of its writer, from 1: the last one it was sent on
     messages: list[bytes]
     offset: int = -1  # once an OK or a READ told it
+    is_answered: bool = False
     refused: str = ""
     is_durable: bool = False  # on disk for good, in whatever mode
-
-    @property
-    def is_open(self) -> bool:
-        """Nobody has said yet whether it is stored."""
-        return self.offset < 0 and not self.refused
 
 
 class Writer:
@@ -79,7 +75,7 @@ class Writer:
     def _queue_again(self) -> None:
         """With ids, all that has no answer is sent again, in order."""
         if self.kind == ID:
-            self._again = deque(push for push in self.sent if push.is_open)
+            self._again = deque(push for push in self.sent if not push.is_answered)
         self._has_stumbled = False
 
     def _send(self, line: socket.socket, stop: threading.Event) -> None:
@@ -125,7 +121,7 @@ class Writer:
             offset, count = map(int, rest)
             if push.offset not in (-1, offset) or count != len(push.messages):
                 self.problems.append(f"{self.name}/{push.number}: {reply!r}, was {push.offset}")
-            push.offset = offset
+            push.offset, push.is_answered = offset, True
             self.stored += 1
             return
         self.refusals += 1

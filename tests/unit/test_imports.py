@@ -50,7 +50,7 @@ LOGD = {
     "sending": "disk partition topic",
     "tcp": "batch bulk errors group protocol sending service",
     "server": "config service store tcp topic",
-    "__main__": "config errors server",
+    "__main__": "config disk errors server",
     # clients
     "client": "batch errors protocol",
     "writer": "batch client errors",
