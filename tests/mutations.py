@@ -72,7 +72,7 @@ MUTATIONS = [
              ORDER + "test_what_is_renamed_is_synced_before_and_its_directory_after"),
     Mutation("retention: removal not synced", "logd/files.py",
              "    disk.sync_directory(partition.path.parent)\n", "",
-             ORDER + "test_retention_notes_what_goes_before_it_goes"),
+             "tests/unit/test_removal.py"),
     Mutation("retention: first not on disk before the file goes", "logd/topic.py",
              "self._checkpoint_at(self._commits.synced, clean), synced=True)",
              "self._checkpoint_at(self._commits.synced, clean))",
