@@ -61,7 +61,7 @@ def open_topic(name: str, directory: Path) -> Opened:
         report, damages = _make_sound(name, active, result, clean)
     time_ms = active.max_time_ms or max((p.newest_time_ms for p in sealed[-1:]), default=0)
     if not clean and not damages:
-        now_ms = max(time.time_ns() // 1_000_000, time_ms + 1)
+        now_ms = max(time.time_ns() // 1_000_000, time_ms)
         state = State(
             firsts[0], active.first, active.size, active.next, state.epoch + 1, active.next, now_ms,
             clean=False,

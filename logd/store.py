@@ -16,7 +16,7 @@ from pathlib import Path
 from logd import disk, files
 from logd.config import Config
 from logd.disk import File
-from logd.errors import DataDirError, LogdError, NotFound, TopicLimit
+from logd.errors import DataDirError, LogdError, NotFound, ShuttingDown, TopicLimit
 from logd.hooks import Running
 from logd.partition import Partition
 from logd.protocol import topic_name
@@ -51,6 +51,7 @@ class Store:
         self._open_partitions = OpenPartitions(_OPEN_PARTITIONS)
         self.running_hooks = Running()
         self._last_sync: tuple[object, float] = (None, 0.0)
+        self._is_closing = False
         self._lock: File | None = None
 
     def open(self) -> None:
@@ -103,6 +104,8 @@ class Store:
         """The topic of this name, made if need be."""
         topic = self.topics.get(name)
         if topic is None:
+            if self._is_closing:
+                raise ShuttingDown("the daemon is stopping; connect again in a moment")
             if len(self.topics) >= self._config.max_topics:
                 raise TopicLimit(f"there are {len(self.topics)} topics already; raise max-topics")
             topic = self.topics[name] = self._new_topic(name)
@@ -121,8 +124,8 @@ class Store:
 
     def close(self, closed: Callable[[], None]) -> None:
         """Finish all writes, sync and close every topic, then call `closed`."""
+        self._is_closing = True
         waiting = set(self.topics)
-        self._closed = closed
 
         def topic_closed(name: str) -> None:
             waiting.discard(name)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 from daemon import HANG_S
@@ -224,13 +226,14 @@ def test_what_it_left_in_the_background_ends_with_it(
     assert_none_runs((tmp_path / "pids").read_text())
 
 
-def within(seconds: float, hook: Hook) -> bool | None:
+def within(seconds: float, hook: Hook, at_last: Callable[[], None] = lambda: None) -> bool | None:
     """What the run comes to; None, and the hook killed, if it does not end in time."""
     running, results = Running(), []
     thread = threading.Thread(target=lambda: results.append(run_hook(hook, running)))
     thread.start()
     thread.join(seconds)
     is_late = thread.is_alive()
+    at_last()
     running.kill()
     thread.join(HANG_S)
     return None if is_late else results[0]
@@ -251,6 +254,33 @@ def test_one_that_prints_and_prints_is_held_to_its_time(
     command = script(tmp_path / "hook", *ENDLESS[name])
     ended = within(6, Hook((str(command),), partition, VARIABLES, timeout_s=0.5))
     assert ended is not None, "its time was up, and nobody looked"
+
+
+@pytest.mark.usefixtures("short_grace")
+@pytest.mark.parametrize(("line", "succeeds"), [("exec sleep 1000", False), ("exit 0", True)])
+def test_output_that_is_always_there_does_not_keep_it_from_the_clock(
+    tmp_path: Path, partition: Path, monkeypatch: pytest.MonkeyPatch, line: str, succeeds: bool
+) -> None:
+    """However quick the one who prints: what he prints comes from a file without an end."""
+    start, endless = subprocess.Popen, open("/dev/zero", "rb", buffering=0)
+
+    def start_printing(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        process = start(command, **{**options, "stdout": subprocess.DEVNULL})
+        process.stdout = endless
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", start_printing)
+    command = script(tmp_path / "hook", line)
+    hook = Hook((str(command),), partition, VARIABLES, timeout_s=0.5)
+    ended = within(6, hook, at_last=lambda: end_of(endless))
+    assert ended is succeeds
+
+
+def end_of(file: IO[bytes]) -> None:
+    """From now on this file is at its end, for those too who are reading it."""
+    if not file.closed:
+        with open("/dev/null", "rb") as nothing:
+            os.dup2(nothing.fileno(), file.fileno())
 
 
 def test_a_stop_ends_those_under_way_and_those_that_come_later(
