@@ -21,6 +21,7 @@ from pathlib import Path
 _GRACE_S = 2.0
 _MAX_LOGGED_LINES = 100
 _MAX_LINE_BYTES = 1024
+_READS = 16  # of 64 KB, before the time is looked at again
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 1.0, 300.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 log = logging.getLogger("logd")
@@ -134,7 +135,9 @@ class _Output:
         if not self._open:
             time.sleep(wait_s)
             return
-        while self._poll.poll(wait_s * 1000):
+        for _ in range(_READS):  # not for ever: somebody has to look at the clock
+            if not self._poll.poll(wait_s * 1000):
+                return
             data = os.read(self._fd, 65536)
             self._open = bool(data)
             if not data:
