@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from damage.loop import Loop, batch_of, new_topic, push
@@ -80,28 +80,26 @@ BLOWS = some.builds(
 STATES = ["clean", "killed", "ahead", "rolled"]
 
 
-@settings(
-    max_examples=5000 if LONG else 150,
-    deadline=None,
-    database=None,
-    derandomize=not LONG,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(name=some.sampled_from(STATES), blows=some.lists(BLOWS, min_size=1, max_size=4))
-def test_whatever_was_done_to_the_files(
-    states: dict[str, State], tmp_path: Path, name: str, blows: list[Blow]
-) -> None:
-    state, files = states[name], dict(states[name].files)
-    for blow in blows:
-        blow.hit(files)
+def test_whatever_was_done_to_the_files(states: dict[str, State], tmp_path: Path) -> None:
     directory = tmp_path / "app"
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir()
-    for file, data in files.items():
-        (directory / file).write_bytes(data)
+
+    @settings(
+        max_examples=5000 if LONG else 150, deadline=None, database=None, derandomize=not LONG
+    )
+    @given(name=some.sampled_from(STATES), blows=some.lists(BLOWS, min_size=1, max_size=4))
+    def one(name: str, blows: list[Blow]) -> None:
+        files = dict(states[name].files)
+        for blow in blows:
+            blow.hit(files)
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        for file, data in files.items():
+            (directory / file).write_bytes(data)
+        look(directory, states[name], files)
+
     with pytest.MonkeyPatch.context() as patch:
         leave_out_syncs(patch)
-        look(directory, state, files)
+        one()
 
 
 def look(directory: Path, state: State, files: Files) -> None:

@@ -82,12 +82,12 @@ class Ledger:
             self._told.notify_all()
 
     def wait_answers(self, count: int) -> None:
-        """Until so many more pushes have been answered, or all connections are gone."""
+        """Until so many more pushes have been answered."""
         enough = self.answers + count
         self._wait(lambda: self.answers >= enough)
 
     def wait_stored(self, count: int) -> None:
-        """Until each writer has had so many more OKs, or is gone."""
+        """Until each writer has had so many more OKs."""
         enough = {writer: writer.stored + count for writer in self.writers.values()}
         self._wait(lambda: all(writer.stored >= due for writer, due in enough.items()))
 
@@ -105,8 +105,10 @@ class Ledger:
 
     def _wait(self, reached: Callable[[], bool]) -> None:
         with self._told:
-            if not self._told.wait_for(lambda: self._ended or reached(), HANG_S):
-                raise Broken(f"the load did not get on within {HANG_S} s")
+            self._told.wait_for(lambda: self._ended or reached(), HANG_S)
+            if not reached():
+                what = "all connections are gone" if self._ended else f"nothing for {HANG_S} s"
+                raise Broken(f"the load did not get on: {what}")
 
     # -- looking --------------------------------------------------------------------------------
 

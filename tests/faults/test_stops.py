@@ -7,11 +7,13 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from .ledger import Ledger
+from .reading import read_all, wait_until
 from .victim import Victim
 from .writers import ID, PLAIN
 
@@ -57,3 +59,26 @@ def test_a_stop_under_load_is_clean(
             survived[f"SIGTERM under load, fsync={fsync}"] += 1
         codes = {push.refused for writer in ledger.writers.values() for push in writer.sent}
         assert codes <= {"", "shutting-down", "lost"}, codes
+
+
+@pytest.mark.usefixtures("strace")
+@pytest.mark.parametrize("partition_bytes", [1 << 20, 1], ids=["sync", "roll"])
+def test_a_push_that_waits_for_the_disk_is_answered_before_a_stop(
+    tmp_path: Path,
+    make_victim: Callable[..., Victim],
+    survived: Counter[str],
+    partition_bytes: int,
+) -> None:
+    """SIGTERM comes while its sync, or the roll before it, is under way."""
+    victim = make_victim(tmp_path / "data", fsync="always", partition_bytes=partition_bytes).start()
+    with victim.client() as client, victim.client() as observer, ThreadPoolExecutor() as pool:
+        client.push("app", [b"a"])
+        with victim.attached("-e", "inject=fdatasync:delay_enter=500000"):
+            pushed = pool.submit(client.push, "app", [b"b"])
+            wait_until(observer, "app", lambda: observer.stats("app")["waiting_pushes"] == "1")
+            assert victim.stop() == 0
+        assert pushed.result() == (1, 1)
+    with victim.start().client() as client:
+        assert not victim.has_recovered, victim.log
+        assert read_all(client, "app").messages == [b"a", b"b"]
+    survived["SIGTERM while a push waits for the disk"] += 1
