@@ -61,7 +61,7 @@ class Expiry:
         if not self._limits.any() or self._hooked is not None:
             return
         partitions = list(self._view.partitions.values())
-        kept = [Kept(partition.size, partition.newest_time_ms) for partition in partitions]
+        kept = [Kept(partition.size, partition.max_time_ms) for partition in partitions]
         self._due = self._limits.expired(kept, now_ms)
         for partition in partitions[: self._due]:
             if self._command:
@@ -98,6 +98,6 @@ class Expiry:
             "NEXT": partition.next,
             "BYTES": partition.size,
             "MIN_TIME": partition.min_time_ms,
-            "MAX_TIME": partition.newest_time_ms,
+            "MAX_TIME": partition.max_time_ms,
         }
         return {f"LOGD_{name}": str(value) for name, value in values.items()}

@@ -64,9 +64,12 @@ class Partition:
         return partition
 
     @classmethod
-    def open_sealed(cls, directory: Path, first: int, next_: int) -> Partition:
+    def open_sealed(
+        cls, directory: Path, first: int, next_: int, max_time_ms: int = 0
+    ) -> Partition:
+        """No more is written to it. Whoever reads it by time says when its newest batch came."""
         partition = cls(directory, first)
-        partition.next, partition.sealed = next_, True
+        partition.next, partition.max_time_ms, partition.sealed = next_, max_time_ms, True
         partition.size = os.lstat(partition.path).st_size
         return partition
 
@@ -98,20 +101,18 @@ class Partition:
 
     @property
     def min_time_ms(self) -> int:
+        """When its first batch was written; 0 where that is not known any more."""
         if not self.size or (self._is_damaged and not len(self.index)):
             return 0
-        return self._indexed(lambda index: index.entry(0).time_ms)
+        try:
+            return self._indexed(lambda index: index.entry(0).time_ms)
+        except DamagedBatch:
+            return 0
 
-    @property
-    def newest_time_ms(self) -> int:
-        if self.sealed and not self.max_time_ms and self.size and not self._is_damaged:
-            self.max_time_ms = self._indexed(lambda index: index.entry(len(index) - 1).time_ms)
-        return self.max_time_ms
-
-    def keep_damaged(self, index: Index, size: int, newest_time_ms: int) -> None:
+    def keep_damaged(self, index: Index, size: int) -> None:
         """This sealed partition is read through an index that leads around its damage."""
         self._index, self._is_damaged = index, True
-        self.size, self.max_time_ms = size, newest_time_ms
+        self.size = size
 
     def idle(self) -> None:
         """Let go of the descriptor and the map; both come back when somebody asks."""
@@ -178,7 +179,7 @@ class Partition:
 
     def since(self, time_ms: int) -> Found | None:
         """The first batch that is not older than `time_ms`, if this partition has one."""
-        if not self.size or self.newest_time_ms < time_ms:
+        if not self.size or self.max_time_ms < time_ms:
             return None
         return self._from(
             lambda index: index.before_time(time_ms), lambda found: found.header.time_ms >= time_ms
@@ -263,6 +264,6 @@ class Partition:
             index.note(found.header.offset, found.position, time_ms)
         if self.sealed:
             index.append(Entry(self.next, self.size, time_ms))
-        disk.replace(self.index_path, index.encoded())
+        disk.replace_if_room(self.index_path, index.encoded())
         self._saved_entries = len(index)
         return index

@@ -59,7 +59,7 @@ def open_topic(name: str, directory: Path) -> Opened:
     report = None
     if not damages:
         report, damages = _make_sound(name, active, result, clean)
-    time_ms = active.max_time_ms or max((p.newest_time_ms for p in sealed[-1:]), default=0)
+    time_ms = active.max_time_ms or max((p.max_time_ms for p in sealed[-1:]), default=0)
     if not clean and not damages:
         now_ms = max(time.time_ns() // 1_000_000, time_ms)
         state = State(
@@ -118,14 +118,17 @@ def missing_files(firsts: list[int], state: State) -> list[Damage]:
 def _open_sealed(directory: Path, first: int, next_: int) -> tuple[Partition, list[Damage]]:
     """A partition that must end where the next begins. Read only if its index does not say so."""
     partition = Partition.open_sealed(directory, first, next_)
-    if closing_entry(partition)[:2] == (next_, partition.size):
+    closing = closing_entry(partition)
+    if closing[:2] == (next_, partition.size):
+        partition.max_time_ms = closing.time_ms
         return partition, []
     known = saved_index(partition)
     name = partition.path.name
     result = survey(partition.file, name, first, known=known, until=next_, bodies=False)
+    partition.max_time_ms = result.time_ms
     damages = tail_damage(partition, result, next_)
     if damages:
-        partition.keep_damaged(result.index, result.end, result.time_ms)
+        partition.keep_damaged(result.index, result.end)
     else:
         result.index.append(Entry(next_, partition.size, result.time_ms))
         disk.replace_if_room(partition.index_path, result.index.encoded())

@@ -242,7 +242,7 @@ class Service:
             next_, size = view.visible(partition)
             rows.append(
                 f"{partition.first} {next_} {size}"
-                f" {partition.min_time_ms} {partition.newest_time_ms}\n"
+                f" {partition.min_time_ms} {partition.max_time_ms}\n"
             )
         return _text("".join(rows).encode())
 

@@ -128,4 +128,4 @@ class View:
 
 def _ends_at_ms(partition: Partition) -> int:
     """The newest time in a partition; an empty one, the last of all, may still get any."""
-    return partition.newest_time_ms if partition.size else MAX_NUMBER
+    return partition.max_time_ms if partition.size else MAX_NUMBER

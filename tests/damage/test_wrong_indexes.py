@@ -105,3 +105,23 @@ def test_behind_damage_an_index_that_does_not_fit_leads_nowhere(tmp_path: Path) 
     log.write_bytes(flip(data, data.index(b"BATCH 1 ")))
     damages = offline.check(app).report.damages
     assert [(damage.first, damage.next) for damage in damages] == [(1, 5)]
+
+
+@pytest.mark.parametrize("name", ["rolled", "clean"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_index_that_cannot_be_made_anew_does_not_stop_the_start(
+    topic_dir: Path, state: State, number: int
+) -> None:
+    """Its closing entry fits, so nobody looks; what then needs it finds a damaged log behind it."""
+    part = state.parts[number]
+    index, log = topic_dir / part.index_name, topic_dir / part.name
+    index.write_bytes(flip(index.read_bytes(), 0))
+    log.write_bytes(flip(log.read_bytes(), 0))
+    topic, _ = open_topic(topic_dir)
+    for batch in state.batches:
+        answer = read_one(topic, batch.first)
+        if batch in part.batches:
+            assert answer in (batch.messages[0], "faulted", "refused by the client")
+        else:
+            assert answer == batch.messages[0]
+    assert read_one(topic, part.first) != part.batches[0].messages[0]

@@ -59,7 +59,8 @@ def sealed(directory: Path, shapes: Iterable[Shape], first: int = 0) -> Filled:
     """A sealed partition, opened anew: nothing of it is in memory."""
     partition, written = active(directory, shapes, first)
     seal(partition)
-    return Partition.open_sealed(directory, first, partition.next), written
+    opened = Partition.open_sealed(directory, first, partition.next, partition.max_time_ms)
+    return opened, written
 
 
 SMALL = [Shape(1 + i % 3, i % 20, i % 2) for i in range(20)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import errno
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -45,7 +46,7 @@ def test_every_offset(tmp_path: Path, make: Make, shapes: list[Shape], first: in
 def test_every_time(tmp_path: Path, make: Make, shapes: list[Shape]) -> None:
     partition, written = make(tmp_path, shapes, 0)
     oldest, newest = written[0].time_ms, written[-1].time_ms
-    assert (partition.min_time_ms, partition.newest_time_ms) == (oldest, newest)
+    assert (partition.min_time_ms, partition.max_time_ms) == (oldest, newest)
     for time_ms in range(oldest - 2, newest + 3):
         found = partition.since(time_ms)
         expected = next((batch for batch in written if batch.time_ms >= time_ms), None)
@@ -195,7 +196,20 @@ def test_a_spoiled_index_is_rebuilt_byte_for_byte(
         partition.index_path.write_bytes(spoiled)
     check_every_offset(partition, written)
     assert partition.index_path.read_bytes() == index
-    assert partition.newest_time_ms == written[-1].time_ms
+    assert partition.max_time_ms == written[-1].time_ms
+
+
+def test_on_a_full_disk_an_index_is_rebuilt_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    partition, written = sealed(tmp_path, LARGE)
+    partition.index_path.unlink()
+    monkeypatch.setattr("logd.disk.replace", no_room)
+    check_every_offset(partition, written)
+    assert not partition.index_path.exists()
 
 
 def check_every_offset(partition: Partition, written: list[Written]) -> None:
@@ -216,11 +230,15 @@ def test_garbage_in_the_middle_of_an_index_misleads_nobody(tmp_path: Path) -> No
         spoiled = bytearray(index)
         spoiled[at] ^= 1 << noise.randrange(8)
         partition.index_path.write_bytes(spoiled)
-        check_every_offset(Partition.open_sealed(tmp_path, 0, partition.next), written)
+        check_every_offset(
+            Partition.open_sealed(tmp_path, 0, partition.next, partition.max_time_ms), written
+        )
         entry = at - at % ENTRY_BYTES
         spoiled[entry : entry + ENTRY_BYTES] = noise.randbytes(ENTRY_BYTES)
         partition.index_path.write_bytes(spoiled)
-        check_every_offset(Partition.open_sealed(tmp_path, 0, partition.next), written)
+        check_every_offset(
+            Partition.open_sealed(tmp_path, 0, partition.next, partition.max_time_ms), written
+        )
 
 
 def test_an_index_cannot_be_rebuilt_over_damage(tmp_path: Path) -> None:
