@@ -14,8 +14,8 @@ from cli.show import Follow, Output, Quiet, Template, Topic, say_following, show
 from cli.since import parse_since
 
 if TYPE_CHECKING:
-    from logd.protocol import Where
     from logd.reader import Gap
+    from logd.requests import Where
 
 Offset = Annotated[
     str | None, typer.Option(metavar="N|first|next", help="Start here. [default: first]")
@@ -77,7 +77,7 @@ def _place(offset: str | None, tail: int | None, since: str | None) -> dict[str,
     if tail is not None:
         return {"tail": tail}
     if since is not None:
-        from logd.protocol import At
+        from logd.requests import At
 
         return {"start": At(parse_since(since, time.time_ns() // 1_000_000))}
     return {"start": "first" if offset is None else _offset(offset)}

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol as Interface
 
-from logd.protocol import Parser, Request
+from logd.protocol import Parser
+from logd.requests import Request
 
 # Shared by all connections: the loop fills it and hands it on before it turns to another.
 _scratch = memoryview(bytearray(8 * 1024))

@@ -20,18 +20,8 @@ from typing import NamedTuple, Self
 
 from logd.batch import body_sum, compress, encode_body
 from logd.errors import BadRequest, Internal, LogdError
-from logd.protocol import (
-    MAX_WAIT_MS,
-    Push,
-    Read,
-    Reply,
-    Where,
-    parse_reply,
-    push_line,
-    read_line,
-    topic_name,
-    where,
-)
+from logd.replies import Reply, parse_reply
+from logd.requests import MAX_WAIT_MS, Push, Read, Where, push_line, read_line, topic_name, where
 
 DEFAULT_ADDRESS = "127.0.0.1:1774"
 DEFAULT_PORT = 1774

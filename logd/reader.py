@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 from logd.batch import GAP, MAX_NUMBER, Found, reading, scan, split_body
 from logd.client import Batches, Client, checked_topic, checked_where
 from logd.errors import BadRequest, DamagedBatch, OutOfRange
-from logd.protocol import Read, Where
+from logd.requests import Read, Where
 
 try:
     from logd._lines import label as _label

@@ -28,7 +28,7 @@ from logd.errors import (
 )
 from logd.group import Batch
 from logd.partition import Slice
-from logd.protocol import (
+from logd.requests import (
     HELP_TEXT,
     Close,
     Help,
@@ -43,7 +43,7 @@ from logd.protocol import (
     Tail,
     Topics,
 )
-from logd.protocol import Config as ConfigRequest
+from logd.requests import Config as ConfigRequest
 from logd.store import Store
 from logd.topic import PendingPush, Scheduler, Timer, Topic
 

@@ -19,8 +19,8 @@ from logd.disk import File
 from logd.errors import DataDirError, LogdError, NotFound, ShuttingDown, TopicLimit
 from logd.hooks import Running
 from logd.partition import Partition
-from logd.protocol import topic_name
 from logd.repair import Report
+from logd.requests import topic_name
 from logd.topic import Scheduler, Topic
 
 _OPEN_PARTITIONS = 256

@@ -15,7 +15,8 @@ from logd.batch import LINES
 from logd.bulk import BulkReceiver
 from logd.errors import Busy, LogdError, ShuttingDown
 from logd.group import Batch
-from logd.protocol import Budget, Parser, Push, Pushes, Refused, Request
+from logd.protocol import Budget, Parser
+from logd.requests import Push, Pushes, Refused, Request
 from logd.sending import FileSender
 from logd.service import Reply, Service, Waiting
 

@@ -28,8 +28,8 @@ from logd.group import Batch, Group
 from logd.hooks import Running
 from logd.partition import Partition
 from logd.producers import Producers, Stored
-from logd.protocol import Pushes
 from logd.repair import Damage, joined
+from logd.requests import Pushes
 from logd.view import View
 
 _GROUP_BATCHES = 500  # two buffers each, and the kernel takes 1,024 in one call

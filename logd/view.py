@@ -16,8 +16,8 @@ from sortedcontainers import SortedDict
 from logd.batch import MAX_NUMBER
 from logd.errors import Faulted, OutOfRange
 from logd.partition import Partition, Slice
-from logd.protocol import At, Where
 from logd.repair import Damage
+from logd.requests import At, Where
 
 _REPLY_PARTITIONS = 64  # a reply holds on to at most so many files
 

@@ -13,8 +13,8 @@ from logd.client import Batches
 from logd.disk import NotCached
 from logd.errors import DamagedBatch, Faulted, LogdError
 from logd.files import Opened
-from logd.protocol import At
 from logd.reader import check as check_reply
+from logd.requests import At
 from logd.topic import Topic
 
 

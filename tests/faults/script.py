@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 from logd.batch import body_sum
 from logd.client import ConnectionLost, Pushed
 from logd.errors import LogdError
-from logd.protocol import Push
+from logd.requests import Push
 
 from .reading import Broken, read_all
 from .victim import Victim

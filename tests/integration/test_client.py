@@ -10,7 +10,7 @@ import pytest
 from logd import Client, Message, Reader, Writer
 from logd.client import ConnectionLost, Pushed
 from logd.errors import ChecksumMismatch, NotFound, OutOfRange, TooLarge
-from logd.protocol import At, Push
+from logd.requests import At, Push
 
 if TYPE_CHECKING:
     from conftest import Daemon

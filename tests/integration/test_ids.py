@@ -10,7 +10,7 @@ import pytest
 from daemon import Daemon, batches, dial, messages, push, running
 
 from logd.errors import LogdError
-from logd.protocol import parse_reply
+from logd.replies import parse_reply
 
 MODES = ["never", "interval", "batches", "always"]
 PARTITIONS = [1, 250, 1 << 30]

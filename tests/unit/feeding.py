@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from logd.protocol import Budget, Parser, Push, Pushes, Refused, Request
+from logd.protocol import Budget, Parser
+from logd.requests import Push, Pushes, Refused, Request
 
 MAX_BATCH_BYTES = 1000
 

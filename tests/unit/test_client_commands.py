@@ -14,7 +14,7 @@ from logd import client as client_module
 from logd.batch import body_sum
 from logd.client import Client, ConnectionLost, PartitionInfo, Pushed, TopicInfo, parse_address
 from logd.errors import BadRequest, BadTopic, Busy, LogdError, NotFound, OutOfRange, TooLarge
-from logd.protocol import At
+from logd.requests import At
 
 HANG_UP = b"hang up"
 

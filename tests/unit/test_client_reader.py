@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from logd.batch import GAP, body_sum, compress, encode_body, encode_header
 from logd.client import Batches, Client
 from logd.errors import DamagedBatch, NotFound, OutOfRange
-from logd.protocol import At, Read, Where
 from logd.reader import Batch, Gap, Message, Reader, check
+from logd.requests import At, Read, Where
 
 
 def batch(offset: int, messages: list[bytes], time_ms: int = 1000, *, small: bool = False) -> bytes:

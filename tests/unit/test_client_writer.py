@@ -14,7 +14,7 @@ from logd import writer as writer_module
 from logd.batch import body_sum, split_body
 from logd.client import Client, ConnectionLost, Pushed
 from logd.errors import LogdError, NoSpace, TooLarge
-from logd.protocol import Push
+from logd.requests import Push
 from logd.writer import Writer
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import errno
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -11,9 +11,9 @@ from feeding import MAX_BATCH_BYTES, Err, Plain, Seen, fed, new_parser, received
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logd.protocol import (
+from logd.protocol import Budget
+from logd.requests import (
     At,
-    Budget,
     Partitions,
     Ping,
     Push,

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logd.errors import LogdError
-from logd.protocol import Refused, parse_reply
+from logd.replies import parse_reply
+from logd.requests import Refused
 
 property_of = settings(deadline=None, max_examples=300)
 

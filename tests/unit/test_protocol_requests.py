@@ -6,7 +6,7 @@ import pytest
 from feeding import MAX_BATCH_BYTES, Err, Plain, Seen, fed, new_parser, parsed
 
 from logd.errors import BadTopic
-from logd.protocol import (
+from logd.requests import (
     At,
     Close,
     Config,
