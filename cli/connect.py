@@ -25,7 +25,7 @@ Host = Annotated[
 
 
 def address(ctx: typer.Context, host: str | None) -> str:
-    from logd.client import parse_address
+    from logd.addresses import parse_address
 
     chosen: str = host or ctx.obj
     try:

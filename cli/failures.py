@@ -26,7 +26,7 @@ HINTS = {
 
 def explain(error: Exception) -> tuple[int, str] | None:
     """The exit code and the sentence for an error; None for a bug, where a traceback helps."""
-    from logd.client import ConnectionLost
+    from logd.addresses import ConnectionLost
     from logd.errors import DamagedBatch, DataDirError, Faulted, LogdError, OutOfRange
 
     if isinstance(error, DataDirError):

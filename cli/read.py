@@ -84,7 +84,7 @@ def _place(offset: str | None, tail: int | None, since: str | None) -> dict[str,
 
 
 def _offset(text: str) -> Where:
-    from logd.client import checked_where
+    from logd.commands import checked_where
     from logd.errors import BadRequest
 
     try:

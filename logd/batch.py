@@ -86,9 +86,11 @@ def body_sum(body: Buffer) -> str:
 
 
 def encode_header(
-    offset: int, messages: int, size: int, time_ms: int, enc: str, sum_: str, id_: str = NO_ID
-) -> bytes:
-    head = f"BATCH {offset} {messages} {size} {time_ms} {enc} {sum_} {id_} ".encode()
+    offset: int, messages: int, size: int, time_ms: int, enc: str, sum_: str, id_: str = NO_ID,
+    more: str = "",
+) -> bytes:  # fmt: skip
+    """`more` is words that this version does not know, each with a space behind it."""
+    head = f"BATCH {offset} {messages} {size} {time_ms} {enc} {sum_} {id_} {more}".encode()
     return head + f"{xxh32_hexdigest(head)}\r\n".encode()
 
 

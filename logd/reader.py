@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, repeat
 from typing import NamedTuple, Self
 
+from logd import commands
 from logd.batch import GAP, MAX_NUMBER, Found, reading, scan, split_body
-from logd.client import Batches, Client, checked_topic, checked_where
+from logd.client import Client
+from logd.commands import Batches, checked_topic, checked_where
 from logd.errors import BadRequest, DamagedBatch, OutOfRange
 from logd.requests import Read, Where
 
@@ -143,11 +145,11 @@ class Reader:
 
     def _ask(self, messages: int) -> None:
         if self._tail is not None:
-            self._client.send_tail(self._topic, self._tail)
+            self._client.send(commands.tail(self._topic, self._tail))
         else:
             wait_ms = WAIT_MS if self._follow else 0
             read = Read(self._topic, self._where, messages, self._read_bytes, wait_ms)
-            self._client.send_read(read)
+            self._client.send(commands.read(read))
         self._asked = True
 
     def _reply(self) -> Batches | None:
@@ -156,7 +158,7 @@ class Reader:
             self._ask(self._wanted())
         self._asked = False
         try:
-            reply = self._client.receive_batches(WAIT_MS if self._follow else 0)
+            reply: Batches = self._client.receive()
         except OutOfRange as error:
             self._where = self._skip_expired(error)
             return None

@@ -10,9 +10,11 @@ from contextlib import closing, suppress
 
 import pytest
 
-from logd import client as client_module
+from logd import commands, replies
+from logd.addresses import ConnectionLost, parse_address
 from logd.batch import body_sum
-from logd.client import Client, ConnectionLost, PartitionInfo, Pushed, TopicInfo, parse_address
+from logd.client import Client
+from logd.commands import Cursor, PartitionInfo, Pushed, TopicInfo
 from logd.errors import BadRequest, BadTopic, Busy, LogdError, NotFound, OutOfRange, TooLarge
 from logd.requests import At
 
@@ -105,6 +107,8 @@ SAY: list[tuple[Callable[[Client], object], bytes, bytes, object]] = [
         b"OK 8 2\r\n",
         Pushed(8, 2),
     ),
+    (lambda c: c.cursor("app", "me"), b"CURSOR app me\r\n", b"OK 5 3\r\n", Cursor(5, 3)),
+    (lambda c: c.commit("app", "me", 7), b"COMMIT app me 7\r\n", b"OK 7 1\r\n", Cursor(7, 1)),
 ]  # fmt: skip
 
 
@@ -132,16 +136,16 @@ def test_replies_can_be_taken_later_and_come_in_order(serve: Serve) -> None:
     peer = serve(b"", b"", b"BATCHES 1 0 0\r\nBATCHES 2 0 0\r\nBATCHES 3 2 5\r\nhello")
     with Client(peer.address) as client:
         for offset in (1, 2, 3):
-            client.send_tail("app", offset)
+            client.send(commands.tail("app", offset))
         assert client.in_flight == 3
-        assert [client.receive_batches().offset for _ in range(3)] == [1, 2, 3]
+        assert [client.receive().offset for _ in range(3)] == [1, 2, 3]
         assert client.in_flight == 0
 
 
 def test_a_command_does_not_take_a_reply_that_is_due_to_another(serve: Serve) -> None:
     peer = serve(b"BATCHES 1 0 0\r\n")
     with Client(peer.address) as client:
-        client.send_tail("app", 1)
+        client.send(commands.tail("app", 1))
         with pytest.raises(RuntimeError, match="1 replies are still due"):
             client.ping()
 
@@ -297,4 +301,4 @@ def test_no_addresses(address: str) -> None:
 
 
 def test_the_largest_reply_is_stated() -> None:
-    assert client_module.MAX_REPLY_BYTES == 1 << 30
+    assert replies.MAX_REPLY_BYTES == 1 << 30

@@ -18,23 +18,31 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 MAP = re.compile(r"```map\n(.*?)```", re.DOTALL)
-ONLINE = {"client", "errors", "reader", "requests", "writer"}  # what the tool needs of logd
+ONLINE = {
+    "addresses",
+    "client",
+    "commands",
+    "errors",
+    "reader",
+    "requests",
+    "writer",
+}  # of logd, for the tool
 OFFLINE = {"offline", "repair", "store"}  # and what it needs where no daemon runs
 OFFLINE_COMMANDS = {"check", "repair", "reports"}
 
 PURE = (
     "errors", "batch", "requests", "replies", "protocol", "index", "producers", "durability",
-    "commits", "retention", "group",
+    "commits", "retention", "group", "outbox", "packing", "commands", "epochs", "addresses",
 )  # fmt: skip
 OF_PURE = {
     "__future__", "bisect", "collections", "dataclasses", "functools", "itertools", "math", "mmap",
-    "re", "struct", "typing", "xxhash", "zstandard",
+    "re", "secrets", "struct", "typing", "xxhash", "zstandard",
 }  # fmt: skip
 STORAGE = (
     "config", "disk", "partition", "checkpoint", "repair", "files", "recovery", "view", "expiry",
     "topic", "store", "offline", "service",
 )  # fmt: skip
-CLIENTS = ("client", "reader", "writer", "__init__")
+CLIENTS = ("client", "link", "delivery", "spool", "reader", "writer", "__init__")
 LOOPS = {
     "aiohttp", "asyncio", "http", "select", "selectors", "signal", "socket", "socketserver", "ssl",
     "urllib", "uvloop",

@@ -1,0 +1,219 @@
+"""What a writer still has to get acknowledged, and what each answer means for it.
+
+Pure: whoever has a connection asks `next()` for what to send, reports `answered()` and `lost()`,
+and does what the outcome says. The blocking and the asyncio writer share it.
+
+Always: batches go out in order, and their numbers grow by one. A number is used for one body only.
+What had no answer when a connection ended is sent again with its old number, so the daemon stores
+it once. When a batch is refused, those behind it on their way are refused too, because a number is
+missing; their answers are waited for before anything else is sent.
+
+The first batch on each connection travels alone. A daemon that does not know the producer takes any
+number from it, so a second batch on its way could be stored although the first was refused.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from logd.commands import Pushed
+from logd.errors import (
+    BadRequest,
+    Busy,
+    ChecksumMismatch,
+    Conflict,
+    Faulted,
+    Internal,
+    IoError,
+    LogdError,
+    NoSpace,
+    OutOfOrder,
+    ShuttingDown,
+    TooLarge,
+)
+from logd.requests import Push
+
+MAX_IN_FLIGHT = 512  # well below the batches of a producer that the daemon remembers
+TRY_LATER = (Busy, NoSpace, IoError, ShuttingDown, Internal, ChecksumMismatch, Faulted)
+TOO_BAD = (BadRequest, TooLarge)  # of this one batch; others may be fine
+_LAST = re.compile(r"last=([0-9]{1,19})\b")
+
+
+@dataclass(slots=True)
+class Batch:
+    """A push without its id, its number, and whoever wants to know where its messages landed."""
+
+    push: Push
+    messages: int
+    offers: list[tuple[int, Any]] = field(default_factory=list)  # (which message, its future)
+    number: int = 0
+
+    @property
+    def size(self) -> int:
+        return len(self.push.body)
+
+
+# -- outcomes -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    batch: Batch
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """This batch cannot be stored and is given up. The ones behind it are sent again."""
+
+    batch: Batch
+    error: LogdError
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Nothing is lost, but it is no use to send more before a pause. Then `go_on()`."""
+
+    error: LogdError
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The daemon no longer has batches that it had acknowledged. Sending goes on."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """An earlier life of this writer used the number for another body. Sending goes on."""
+
+    error: LogdError
+
+
+@dataclass(frozen=True, slots=True)
+class Hopeless:
+    """No batch of this writer will be taken."""
+
+    error: LogdError
+
+
+Outcome = Stored | Refused | Later | Forgotten | Clash | Hopeless
+
+
+def new_producer() -> str:
+    return f"w-{secrets.token_hex(8)}"
+
+
+class Outbox:
+    """Batches get numbers as they are added, unless they have one. `renamed` hears of new names."""
+
+    def __init__(
+        self,
+        producer: str | None = None,
+        *,
+        is_shared: bool = False,
+        max_in_flight: int = 16,
+        renamed: Callable[[str], None] = lambda producer: None,
+    ) -> None:
+        if not 1 <= max_in_flight <= MAX_IN_FLIGHT:
+            raise ValueError(f"max_in_flight must be 1 to {MAX_IN_FLIGHT}")
+        self.producer = producer or new_producer()
+        self.in_flight = 0
+        self.size = 0  # bytes of all bodies in it
+        self._is_shared = is_shared  # others may use the name too, by mistake
+        self._last = 0
+        self._max_in_flight = max_in_flight
+        self._renamed = renamed
+        self._batches: deque[Batch] = deque()
+        self._alone = True
+        self._held = False
+        self._verdict: Outcome | None = None  # given when all answers on their way are here
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def add(self, batch: Batch) -> None:
+        batch.number = self._last = batch.number or self._last + 1
+        self._batches.append(batch)
+        self.size += batch.size
+
+    def next(self) -> Push | None:
+        """What to send now, if anything. It counts as sent."""
+        limit = 1 if self._alone else self._max_in_flight
+        if self._held or self._verdict or self.in_flight >= min(limit, len(self._batches)):
+            return None
+        batch = self._batches[self.in_flight]
+        self.in_flight += 1
+        return batch.push._replace(id=f"{self.producer}:{batch.number}")
+
+    def answered(self, answer: Pushed | LogdError) -> Outcome | None:
+        """The answer to the oldest that was sent."""
+        self.in_flight -= 1
+        if self._verdict is None:
+            if isinstance(answer, Pushed):
+                return self._stored(answer)
+            self._verdict = self._judge(answer)
+        elif isinstance(answer, Pushed):
+            self._verdict = Hopeless(Internal("a batch was stored behind one that was refused"))
+        return None if self.in_flight else self._settle()
+
+    def lost(self) -> Outcome | None:
+        """The connection is gone: what had no answer will be sent again."""
+        self.in_flight, self._alone, self._held = 0, True, False
+        return self._settle()
+
+    def go_on(self) -> None:
+        self._held = False
+
+    def give_up(self) -> list[Batch]:
+        batches = list(self._batches)
+        self._batches.clear()
+        self.in_flight = self.size = 0
+        return batches
+
+    def _stored(self, pushed: Pushed) -> Outcome:
+        self._alone = False
+        batch = self._batches[0]
+        if pushed.messages != batch.messages:
+            text = f"{batch.messages} messages were sent and {pushed.messages} acknowledged"
+            return Hopeless(Internal(text))
+        self._drop_first()
+        return Stored(batch, pushed.offset)
+
+    def _judge(self, error: LogdError) -> Outcome:
+        if isinstance(error, OutOfOrder):
+            found, due = _LAST.search(error.text), self._batches[0].number - 1
+            last = int(found[1]) if found else due + 1
+            if last < due:
+                return Forgotten(last + 1, due)
+            return Later(error) if last == due else Hopeless(error)
+        if isinstance(error, Conflict) and not self._is_shared:
+            return Clash(error)
+        if isinstance(error, TOO_BAD):
+            return Refused(self._batches[0], error)
+        return Later(error) if isinstance(error, TRY_LATER) else Hopeless(error)
+
+    def _settle(self) -> Outcome | None:
+        verdict, self._verdict = self._verdict, None
+        if isinstance(verdict, Later):
+            self._held = True
+        elif isinstance(verdict, Refused | Forgotten | Clash):
+            if isinstance(verdict, Refused):
+                self._drop_first()
+            self._rename()
+        return verdict
+
+    def _drop_first(self) -> None:
+        self.size -= self._batches.popleft().size
+
+    def _rename(self) -> None:
+        """A new name may start with any number: the old one's next number is not ours any more."""
+        self.producer, self._alone = new_producer(), True
+        self._renamed(self.producer)

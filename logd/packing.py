@@ -1,0 +1,33 @@
+"""From messages to the push that carries them, compressed where that pays."""
+
+from __future__ import annotations
+
+from logd.batch import body_sum, compress, encode_body
+from logd.outbox import Batch
+from logd.requests import Push
+
+_PAYS = 0.875  # of the size: less saved is not worth the time that two sides spend on it
+_SKIPPED = 15  # batches that are sent as they are after one that did not pay
+
+
+class Packer:
+    def __init__(self, topic: str, *, compressed: bool) -> None:
+        self._topic, self._compressed = topic, compressed
+        self._skip = 0
+
+    def pack(self, messages: list[bytes]) -> Batch:
+        body, enc = encode_body(messages)
+        if self._compressed:
+            body, enc = self._smaller(body, enc)
+        push = Push(self._topic, body, enc, len(messages), body_sum(body))
+        return Batch(push, len(messages))
+
+    def _smaller(self, body: bytes, enc: str) -> tuple[bytes, str]:
+        if self._skip:
+            self._skip -= 1
+            return body, enc
+        small, small_enc = compress(body, enc)
+        if len(small) <= len(body) * _PAYS:
+            return small, small_enc
+        self._skip = _SKIPPED
+        return body, enc
