@@ -23,7 +23,7 @@ from cli.failures import Misuse
 from cli.since import iso_time
 
 if TYPE_CHECKING:
-    from logd.reader import Batch
+    from logd.reading import Batch
 
 Render = Callable[["Batch"], bytes]
 FIELDS = ("topic", "offset", "time", "time_ms", "message")

@@ -14,7 +14,7 @@ from cli.show import Follow, Output, Quiet, Template, Topic, say_following, show
 from cli.since import parse_since
 
 if TYPE_CHECKING:
-    from logd.reader import Gap
+    from logd.reading import Gap, Rewind
     from logd.requests import Where
 
 Offset = Annotated[
@@ -54,7 +54,7 @@ def read(
 
     from logd.reader import Reader
 
-    def on_gap(gap: Gap) -> None:
+    def on_gap(gap: Gap | Rewind) -> None:
         notice(str(gap), quiet)
 
     reader = Reader(

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from logd.client import Client
-    from logd.reader import Message, Reader
+    from logd.reader import Reader
+    from logd.reading import Message
     from logd.writer import Writer
 
 __all__ = ["Client", "Message", "Reader", "Writer"]
 __version__ = "0.1.0"
-_HOMES = {"Client": "client", "Message": "reader", "Reader": "reader", "Writer": "writer"}
+_HOMES = {"Client": "client", "Message": "reading", "Reader": "reader", "Writer": "writer"}
 
 
 def __getattr__(name: str) -> Any:

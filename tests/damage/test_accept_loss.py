@@ -20,7 +20,7 @@ from damage.small_log import Files, State, read_files
 from damage.sweeping import Copy
 from logd import offline, recovery
 from logd.batch import GAP, Found, split_body
-from logd.reader import check as check_reply
+from logd.reading import check as check_reply
 from logd.requests import At
 from logd.topic import Topic
 

@@ -42,7 +42,7 @@ STORAGE = (
     "config", "disk", "partition", "checkpoint", "repair", "files", "recovery", "view", "expiry",
     "topic", "store", "offline", "service",
 )  # fmt: skip
-CLIENTS = ("client", "link", "delivery", "spool", "reader", "writer", "__init__")
+CLIENTS = ("bookmarks", "client", "link", "delivery", "spool", "reader", "writer", "__init__")
 LOOPS = {
     "aiohttp", "asyncio", "http", "select", "selectors", "signal", "socket", "socketserver", "ssl",
     "urllib", "uvloop",
