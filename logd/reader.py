@@ -8,10 +8,11 @@ not reconnect.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import Self, Unpack
 
 from logd.addresses import ConnectionLost, Target
@@ -59,6 +60,7 @@ class Reader:
         self._target = None if isinstance(target, Client) else target
         self._patience_s, self._on_trouble = patience_s, on_trouble
         self._pauses = Pauses()
+        self._interrupted = threading.Event()
         self._answered_at_s = monotonic()
         self._asked = False  # a reply is due
         self._seen: Seen | None = None
@@ -68,7 +70,12 @@ class Reader:
         self._client: Client | None = target if isinstance(target, Client) else None
         if self._client is None:
             self._connect()
-        self._bookmark = self._open_bookmark(cursor)
+        self._bookmark: Bookmark | None = None
+        try:
+            self._bookmark = self._open_bookmark(cursor)
+        except BaseException:
+            self.close()
+            raise
         self._batches = self._run()
         self._messages: Iterator[Message] = chain.from_iterable(map(messages_of, self._batches))
         if self._bookmark is not None:
@@ -78,6 +85,12 @@ class Reader:
         return self._messages
 
     def batches(self) -> Iterator[Batch]:
+        return self._batches
+
+    def followed(self) -> Iterator[Batch]:
+        """From where it ended, wait for more."""
+        self._reading.follow()
+        self._batches = self._run()
         return self._batches
 
     @property
@@ -105,6 +118,13 @@ class Reader:
         finally:
             if self._target is not None and self._client is not None:
                 self._client.close()
+
+    def interrupt(self) -> None:
+        """Let another thread that reads or waits come back at once, with a ConnectionLost."""
+        self._interrupted.set()
+        client = self._client
+        if client is not None:
+            client.interrupt()
 
     def __enter__(self) -> Self:
         return self
@@ -183,7 +203,7 @@ class Reader:
 
     def _wait(self, error: Exception) -> None:
         """Before the next try; raises the error where there will be none."""
-        if self._target is None:
+        if self._target is None or self._interrupted.is_set():
             raise error
         if isinstance(error, ConnectionLost):
             self._hang_up()
@@ -192,7 +212,8 @@ class Reader:
         if self._patience_s is not None and waited_s + pause_s > self._patience_s:
             raise error
         self._on_trouble(error)
-        sleep(pause_s)
+        if self._interrupted.wait(pause_s):
+            raise error
 
     def _hang_up(self) -> None:
         if self._client is not None:
@@ -210,6 +231,7 @@ class Reader:
             raise ValueError("a named cursor needs an address, not a Client that is in use")
         else:
             bookmark = NamedCursor(self._target, topic, cursor)
+        self._bookmark = bookmark
         found = bookmark.load()
         if found is not None:
             self._reading.go_on(*found)

@@ -125,6 +125,10 @@ class Reading:
     def is_done(self) -> bool:
         return self._ended or self._wanted() <= 0
 
+    def follow(self) -> None:
+        """From now on the end of the topic is not the end."""
+        self._follow, self._ended = True, False
+
     def ask(self, but: int = 0) -> Command[Batches]:
         """The next question. `but` so many messages are here already and not yet handed out."""
         if self._tail is not None:
