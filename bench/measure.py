@@ -33,7 +33,7 @@ class Sizes:
     peer_messages: int  # of clients that take many times as long
 
 
-FULL = Sizes(3, 1.25, 0.25, 2 << 30, 2 << 30, 5_000_000, 100_000)
+FULL = Sizes(3, 1.25, 0.25, 2 << 30, 2 << 30, 5_000_000, 60_000)
 QUICK = Sizes(1, 0.5, 0.1, 256 << 20, 256 << 20, 1_000_000, 30_000)
 
 
