@@ -51,9 +51,18 @@ def digits(value: float) -> str:
 
 
 def _scale(value: float, unit: str) -> tuple[float, str]:
-    if unit != "/s":
-        return 1, unit
-    return (1e6, "M/s") if value >= 1e6 else (1e3, "k/s")
+    """What to divide by, and the name of what is left."""
+    match unit:
+        case "/s":
+            return (1e6, "M/s") if value >= 1e6 else (1e3, "k/s")
+        case "MB/s" if value >= 1e3:
+            return 1e3, "GB/s"
+        case "µs" if value >= 1e3:
+            return 1e3, "ms"
+        case "s" if value < 1:
+            return 1e-3, "ms"
+        case _:
+            return 1, unit
 
 
 # -- the table ----------------------------------------------------------------------------------
@@ -83,11 +92,15 @@ def _cells(result: Result, name: str) -> list[str]:
         name,
         number(figure.median, unit),
         _latency(result, name),
-        digits(ratio.median) if ratio else "",
-        _span(ratio or figure, unit if ratio is None else ""),
+        _times(ratio.median) if ratio else "",
+        f"{_times(ratio.low)}–{_times(ratio.high)}" if ratio else _span(figure, unit),
         _target(target, unit) if target else "",
         _verdict(result.met(target)) if target else "",
     ]
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 10 else digits(ratio)
 
 
 def _span(value: Spread, unit: str) -> str:
