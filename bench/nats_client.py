@@ -24,7 +24,7 @@ from nats.js.errors import NotFoundError
 from bench.client_task import Task, Way, run, task_from_arguments
 
 LIMIT_S = 60.0  # of any wait
-CORE_WINDOW = 4000  # messages without acknowledgement; 1,000 and 16,000 were no quicker
+CORE_WINDOW = 4000  # messages without acknowledgement; 1,000 was no quicker
 
 
 @asynccontextmanager

@@ -73,7 +73,7 @@ def redis(directory: Path, appendfsync: str) -> Iterator[Peer]:
 
 @contextmanager
 def nats(directory: Path) -> Iterator[Peer]:
-    """JetStream with files, as it comes: a write per message, a sync every minute or two."""
+    """JetStream with files, as it comes: a write per message, a sync every two minutes."""
     data, log = _places(directory, "nats")
     command = [_program("nats-server"), "--addr", "127.0.0.1", "--port", "-1"]
     with _serving([*command, "--jetstream", "--store_dir", data], data, log, NATS_READY) as peer:
