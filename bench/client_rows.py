@@ -48,9 +48,9 @@ OTHERS = (
         "redis",
         peers.redis_missing,
         partial(peers.redis, appendfsync="everysec"),
-        write_modes={"redis-py": "write"},
-        read_modes={"redis-py": "read"},
-        fill_mode="fill",
+        write_modes={"redis-py": "write", "redis-py, hiredis": "write-hiredis"},
+        read_modes={"redis-py": "read", "redis-py, hiredis": "read-hiredis"},
+        fill_mode="fill-hiredis",
     ),
     Other(
         "bench.nats_client",
