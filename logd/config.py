@@ -38,6 +38,18 @@ def _address_text(value: Any) -> str:
     return str(value)
 
 
+def _address_or_off(value: Any) -> str:
+    return "off" if value == "off" else _address_text(value)
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    """A list in TOML, or one string with commas between."""
+    words = value.split(",") if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError('must be a list of names, for example ["logs.example"]')
+    return tuple(word.strip() for word in words if word.strip())
+
+
 def _bytes(value: Any) -> int:
     match = _BYTES.fullmatch(str(value))
     if match is None:
@@ -101,6 +113,12 @@ class Config:
     data_dir: Path = _setting(Path("data"), Path, "where the topics are kept")
     host: str = _setting(
         "127.0.0.1:1774", _address_text, "address of the line protocol; port 0 takes a free one"
+    )
+    http_host: str = _setting(
+        "127.0.0.1:1775", _address_or_off, "address of HTTP and the web page, or off"
+    )
+    http_names: tuple[str, ...] = _setting(
+        (), _words, "names that HTTP clients may call this machine by, besides its own"
     )
     fsync: str = _setting(
         "interval",

@@ -131,6 +131,11 @@ def replace_if_room(path: Path, content: Buffer) -> None:
             raise
 
 
+def free_bytes(path: Path) -> int:
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize
+
+
 def rename(old: Path, new: Path) -> None:
     os.rename(old, new)
 

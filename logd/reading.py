@@ -18,7 +18,7 @@ from logd.batch import GAP, MAX_NUMBER, Found, reading, scan, split_body
 from logd.commands import Batches, Command, checked_topic, checked_where
 from logd.epochs import Seen, kept
 from logd.errors import BadRequest, DamagedBatch, LogdError, OutOfRange
-from logd.requests import Read, Where
+from logd.requests import Read, Tail, Where
 
 try:
     from logd._lines import label as _label
@@ -107,6 +107,7 @@ class Reading:
         follow: bool = False,
         or_first: bool = False,
         read_bytes: int = 1 << 20,
+        wait_ms: int = WAIT_MS,
         on_gap: OnGap = warn_of_gap,
     ) -> None:
         self.topic = checked_topic(topic)
@@ -117,7 +118,7 @@ class Reading:
         self._left = MAX_NUMBER if limit is None else limit
         self._until = MAX_NUMBER if until is None else until
         self._follow, self._or_first, self._on_gap = follow, or_first, on_gap
-        self._read_bytes = read_bytes
+        self._read_bytes, self._wait_ms = read_bytes, wait_ms
         self._seen: Seen | None = None
         self._ended = False
 
@@ -131,11 +132,16 @@ class Reading:
 
     def ask(self, but: int = 0) -> Command[Batches]:
         """The next question. `but` so many messages are here already and not yet handed out."""
+        question = self.question(but)
+        if isinstance(question, Tail):
+            return commands.tail(*question)
+        return commands.read(question)
+
+    def question(self, but: int = 0) -> Read | Tail:
         if self._tail is not None:
-            return commands.tail(self.topic, self._tail)
-        wait_ms = WAIT_MS if self._follow else 0
-        wanted = self._wanted() - but
-        return commands.read(Read(self.topic, self.where, wanted, self._read_bytes, wait_ms))
+            return Tail(self.topic, self._tail)
+        wait_ms = self._wait_ms if self._follow else 0
+        return Read(self.topic, self.where, self._wanted() - but, self._read_bytes, wait_ms)
 
     def wants_more(self, reply: Batches) -> bool:
         """Is it known that something will be asked for behind this reply?"""

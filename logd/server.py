@@ -10,13 +10,16 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from logd import tcp
 from logd.config import Config, address
 from logd.service import Service
 from logd.store import Store
 from logd.topic import Timer
+
+if TYPE_CHECKING:
+    from logd.http import HttpServer
 
 log = logging.getLogger("logd")
 _THREADS = 8  # syncs and cold reads that may be under way side by side
@@ -81,6 +84,7 @@ class Server:
         self.service = Service(self.store, config, scheduler)
         self.connections = tcp.Connections(self.service)
         self._stop = asyncio.Event()
+        self._http: HttpServer | None = None
 
     async def run(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -92,15 +96,24 @@ class Server:
             for damage in topic.damages:
                 log.error("topic %s is faulted: %s", topic.name, damage)
         listener = await tcp.listen(self._loop, self.connections, *address(self._config.host))
-        log.info(
-            "ready tcp=%s http=off data=%s", _bound(listener.sockets[0]), self._config.data_dir
-        )
+        http = await self._start_http()
+        tcp_at, http_at = _bound(listener.sockets[0]), _bound(http) if http else "off"
+        log.info("ready tcp=%s http=%s data=%s", tcp_at, http_at, self._config.data_dir)
         sweeper = self._loop.create_task(self._sweep())
         await self._stop.wait()
         listener.close()
         await self._finish()
         sweeper.cancel()
         log.info("stopped")
+
+    async def _start_http(self) -> socket.socket | None:
+        if self._config.http_host == "off":
+            return None
+        from logd.http import App, HttpServer  # half of the time that a start takes
+
+        app = App(self.service, self.connections, self._config)
+        self._http = HttpServer(app, self._config)
+        return await self._http.start(*address(self._config.http_host))
 
     async def _sweep(self) -> None:
         while True:
@@ -111,6 +124,7 @@ class Server:
     async def _finish(self) -> None:
         """Answer what is under way, sync, close; past the time limit leave as a kill would."""
         self.connections.stop()
+        stopping_http = asyncio.ensure_future(self._http.stop()) if self._http else None
         closed = asyncio.Event()
         self.store.close(closed.set)
         patience_s = _HOOK_SHARE * self._config.stop_timeout_s
@@ -119,6 +133,8 @@ class Server:
             async with asyncio.timeout(self._config.stop_timeout_s):
                 await closed.wait()
                 await self._let_replies_go()
+                if stopping_http is not None:
+                    await stopping_http
         except TimeoutError:
             log.error("could not stop within %s s; leaving as it is", self._config.stop_timeout_s)
             logging.shutdown()

@@ -224,6 +224,10 @@ class Service:
         start = max(view.first, view.next - tail.messages)
         return Read(tail.topic, start, tail.messages)
 
+    def not_ready(self) -> list[str]:
+        """Why pushes would be refused now, if they would."""
+        return self.store.not_ready()
+
     # -- text replies ---------------------------------------------------------------------------
 
     def _topics(self, request: Topics) -> bytes:

@@ -27,6 +27,9 @@ _OPEN_PARTITIONS = 256
 _APART_S = 0.01  # syncs of two topics further apart than this do not hold each other up
 
 
+_FULL_BYTES = 1 << 20  # free on the disk; with less the next pushes will fail
+
+
 class OpenPartitions:
     """The sealed partitions read last keep their descriptor; the others let go of it."""
 
@@ -114,6 +117,13 @@ class Store:
 
     def _forget(self, name: str) -> None:
         self.topics.pop(name, None)
+
+    def not_ready(self) -> list[str]:
+        """Why pushes would be refused now, if they would."""
+        reasons = ["the daemon is stopping"] if self._is_closing else []
+        if disk.free_bytes(self._directory) < _FULL_BYTES:
+            reasons.append("the disk is full")
+        return reasons
 
     def check_retention(self) -> None:
         for topic in list(self.topics.values()):

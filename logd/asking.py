@@ -1,0 +1,115 @@
+"""The service for coroutines: ask, and await the answer. What HTTP's routes are made of."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from logd.batch import LINES
+from logd.commands import Batches, Pushed
+from logd.errors import LogdError, ShuttingDown
+from logd.group import Batch
+from logd.replies import parse_reply
+from logd.requests import Push, Pushes, Read, Request, Tail
+from logd.service import Reply, Service, Waiting
+
+_UNCHECKED = Batch(b"", LINES, 0, "")
+
+
+class _Asked:
+    """A door for one question. A question that waits ends with whoever waits for it."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting: Waiting | None = None
+
+    def reply(self, reply: Reply) -> None:
+        if not self.answer.done():
+            self.answer.set_result(reply)
+
+    def waits(self, waiting: Waiting) -> None:
+        self._waiting = waiting
+        self.answer.add_done_callback(lambda answer: self._cancel(answer))
+
+    def _cancel(self, answer: asyncio.Future[Reply]) -> None:
+        if answer.cancelled() and self._waiting is not None:
+            self._waiting.cancel()
+
+
+class _Pushing:
+    def __init__(self, content: Pushes | Batch) -> None:
+        self.content = content
+        self.offset = self.messages = 0
+        self.answer: asyncio.Future[Pushed] = asyncio.get_running_loop().create_future()
+
+    def stored(self) -> None:
+        if not self.answer.done():
+            self.answer.set_result(Pushed(self.offset, self.messages))
+
+    def refused(self, error: LogdError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class Asking:
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.stopping = False
+
+    async def reply(self, request: Request) -> Reply:
+        """The answer to any command but a push, as the protocol has it."""
+        if self.stopping:
+            raise ShuttingDown("the daemon is stopping; try again in a moment")
+        asked = _Asked()
+        self.service.handle(request, asked)
+        return await asked.answer
+
+    async def text(self, request: Request) -> bytes:
+        """What STATS, TOPICS and their kind answer; raises what they are refused with."""
+        head, _, body = (await self.reply(request)).head.partition(b"\n")
+        answer = parse_reply(head)
+        if isinstance(answer, LogdError):
+            raise answer
+        return body
+
+    async def push(self, push: Push) -> Pushed:
+        if self.stopping:
+            raise ShuttingDown("the daemon is stopping; try again in a moment")
+        pushing = _Pushing(_UNCHECKED)
+        self.service.push_batch(push, pushing)
+        return await pushing.answer
+
+    async def batches(self, read: Read | Tail) -> Batches:
+        """Whole batches, read into memory; `read` says how many bytes that may be."""
+        reply = await self.reply(read)
+        head, _, body = reply.head.partition(b"\n")
+        answer = parse_reply(head + b"\n")
+        if isinstance(answer, LogdError):
+            raise answer
+        offset, messages, _ = answer.numbers
+        if not reply.slices:
+            return Batches(offset, messages, bytearray(body))
+        return Batches(offset, messages, await self.offload(lambda: _read(reply)))
+
+    async def offload(self, work: Any) -> Any:
+        """Run it on a thread for disk work, and wait."""
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[Any] = loop.create_future()
+
+        def done(value: Any, error: BaseException | None) -> None:
+            if result.done():
+                return
+            if error is not None:
+                result.set_exception(error)
+            else:
+                result.set_result(value)
+
+        self.service.scheduler.offload(work, done)
+        return await result
+
+
+def _read(reply: Reply) -> bytearray:
+    data = bytearray()
+    for part in reply.slices:
+        data += part.file.read_waiting(part.position, part.size)
+    return data

@@ -1,0 +1,205 @@
+"""The second door: HTTP onto the same commands. Routes, errors, and the server's life.
+
+Starlette routes and uvicorn serves, in the daemon's own loop. Nothing here knows how a command is
+carried out: it turns requests into those of the protocol, and answers into HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from logd import http_reads
+from logd.asking import Asking
+from logd.commands import Batches
+from logd.config import Config
+from logd.errors import Busy, LogdError, NoSpace, ShuttingDown
+from logd.http_guard import SAFE_HEADERS, Guard
+from logd.http_log import post_log
+from logd.requests import Topics, number, topic_name
+from logd.service import Service
+from logd.tcp import Connections
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+RETRY_AFTER_S = 1
+_AGAIN = (Busy, ShuttingDown, NoSpace)
+
+
+class App:
+    """The ASGI application."""
+
+    def __init__(self, service: Service, connections: Connections, config: Config) -> None:
+        self.asking = Asking(service)
+        self._connections = connections
+        self._guard = Guard(config.http_names)
+        self._routes = Starlette(
+            routes=[
+                Route("/topics", self.topics),
+                Route("/topics/{topic}", self.topic, methods=["GET"]),
+                Route("/topics/{topic}/messages", self.messages),
+                Route("/topics/{topic}/follow", self.follow),
+                Route("/stats", self.stats),
+                Route("/healthz", self.healthz),
+                Route("/readyz", self.readyz),
+            ],
+            exception_handlers={LogdError: refused},
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        send = _with_safe_headers(send)
+        try:
+            self._guard.check(scope["headers"])
+        except LogdError as error:
+            await _refusal(error)(scope, receive, send)  # type: ignore[arg-type]
+            return
+        if scope["path"] == "/log" and scope["method"] == "POST":
+            await post_log(self._connections, receive, send)
+        else:
+            await self._routes(scope, receive, send)  # type: ignore[arg-type]
+
+    # -- routes ---------------------------------------------------------------------------------
+
+    async def topics(self, request: Request) -> Response:
+        glob = request.query_params.get("glob", "*")
+        lines = (await self.asking.text(Topics(glob))).decode().splitlines()
+        names = ("first", "next", "bytes", "partitions")
+        rows = []
+        for line in lines:
+            topic, *numbers = line.split(" ")
+            rows.append({"topic": topic} | dict(zip(names, map(int, numbers), strict=True)))
+        return JSONResponse(rows)
+
+    async def topic(self, request: Request) -> Response:
+        return JSONResponse(_typed(await http_reads.stats(self.asking, _topic(request))))
+
+    async def stats(self, request: Request) -> Response:
+        return JSONResponse(_typed(await http_reads.stats(self.asking)))
+
+    async def messages(self, request: Request) -> Response:
+        accept = request.headers.get("accept", "")
+        asked = http_reads.wanted(_topic(request), dict(request.query_params), accept)
+        if asked.form == http_reads.RAW:
+            return _raw(await http_reads.raw(self.asking, asked))
+        pieces = http_reads.messages(self.asking, asked)
+        try:
+            first = await anext(pieces)  # a refusal comes before the response has begun
+        except StopAsyncIteration:
+            first = b""
+        return StreamingResponse(_chained(first, pieces), media_type=asked.form)
+
+    async def follow(self, request: Request) -> Response:
+        asked = http_reads.wanted(_topic(request), dict(request.query_params), "")
+        asked.form = http_reads.EVENTS
+        if "from" not in request.query_params and "since" not in request.query_params:
+            asked.start = "next"
+        last = request.headers.get("last-event-id")
+        if last:
+            asked.start = number(last.encode("ascii", "replace"), "Last-Event-ID") + 1
+        await http_reads.stats(self.asking, asked.topic)  # a topic that is missing is a 404
+        events = http_reads.followed(self.asking, asked, or_first=last is not None)
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(events, media_type=http_reads.EVENTS, headers=headers)
+
+    async def healthz(self, request: Request) -> Response:
+        """The loop turns: this answer shows it."""
+        return JSONResponse({"ok": True})
+
+    async def readyz(self, request: Request) -> Response:
+        reasons = self.asking.service.not_ready()
+        if self.asking.stopping:
+            reasons.append("the daemon is stopping")
+        return JSONResponse({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
+
+
+# -- answers ------------------------------------------------------------------------------------
+
+
+async def refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, LogdError)
+    return _refusal(error)
+
+
+def _refusal(error: LogdError) -> Response:
+    headers = {"retry-after": str(RETRY_AFTER_S)} if isinstance(error, _AGAIN) else {}
+    if error.closes:
+        headers["connection"] = "close"
+    body = {"error": error.code, "text": error.text}
+    return JSONResponse(body, error.status, headers=headers)
+
+
+def _raw(batches: Batches) -> Response:
+    headers = {"logd-offset": str(batches.offset), "logd-messages": str(batches.messages)}
+    return Response(bytes(batches.data), media_type=http_reads.RAW, headers=headers)
+
+
+async def _chained(first: bytes, rest: Any) -> Any:
+    yield first
+    async for piece in rest:
+        yield piece
+
+
+def _topic(request: Request) -> str:
+    return topic_name(request.path_params["topic"].encode("utf-8", "replace"))
+
+
+def _typed(values: dict[str, str]) -> dict[str, Any]:
+    return {name: int(value) if value.isdigit() else value for name, value in values.items()}
+
+
+def _with_safe_headers(send: Send) -> Send:
+    async def safe(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *SAFE_HEADERS]
+        await send(message)
+
+    return safe
+
+
+# -- the server ---------------------------------------------------------------------------------
+
+
+class HttpServer:
+    """uvicorn in a loop that belongs to somebody else: no signals, no logging set-up of its own."""
+
+    def __init__(self, app: App, config: Config) -> None:
+        self.app = app
+        settings = uvicorn.Config(
+            app, loop="none", http="httptools", ws="none", lifespan="off", log_config=None,
+            access_log=False, server_header=False, date_header=False,
+            timeout_keep_alive=int(config.idle_timeout_s), timeout_graceful_shutdown=1,
+            limit_concurrency=config.max_connections, backlog=1024,
+        )  # fmt: skip
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)  # the daemon says what it does
+        self._server = uvicorn.Server(settings)
+        self._server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self, host: str, port: int) -> socket.socket:
+        """Listen; the bound socket."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=1024)
+        self._serving = asyncio.ensure_future(self._server.serve([listening]))
+        while not self._server.started:
+            if self._serving.done():
+                await self._serving
+            await asyncio.sleep(0.001)
+        return listening
+
+    async def stop(self) -> None:
+        """Take no more requests; what is under way has a second."""
+        self.app.asking.stopping = True
+        self._server.should_exit = True
+        if self._serving is not None:
+            await self._serving

@@ -1,0 +1,59 @@
+"""Who may talk HTTP to the daemon, before anything of a request is looked at.
+
+A page on the web can make a browser send requests to this machine. `Host` must therefore name this
+machine (a name that somebody points here for a moment does not), and `Origin`, where a browser
+sends one, must be the daemon's own page. Nothing is ever allowed to other origins.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable
+
+from logd.errors import BadRequest, Forbidden
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+SAFE_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+        b" connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+)
+
+
+class Guard:
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        """`names` are those that this daemon is known by, besides this machine's own."""
+        self._names = {"localhost", socket.gethostname().lower(), *(name.lower() for name in names)}
+
+    def check(self, headers: Headers) -> None:
+        """BadRequest for framing that two readers could understand in two ways; Forbidden for
+        those who should not be here."""
+        found: dict[bytes, list[bytes]] = {}
+        for name, value in headers:
+            found.setdefault(name.lower(), []).append(value)
+        if any(len(found.get(name, ())) > 1 for name in (b"content-length", b"host", b"origin")):
+            raise BadRequest("a header that may come once came twice", closes=True)
+        if b"transfer-encoding" in found and b"content-length" in found:
+            raise BadRequest("send Content-Length or Transfer-Encoding, not both", closes=True)
+        host = found.get(b"host", [b""])[0].decode("latin-1").lower()
+        if not self._is_here(host):
+            raise Forbidden("this Host is not known here; add its name to the setting http-names")
+        origin = found.get(b"origin", [None])[0]
+        if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != host:
+            raise Forbidden("requests from pages of other origins are not taken")
+
+    def _is_here(self, host: str) -> bool:
+        """An address that is written out is not a name that could be pointed somewhere else."""
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        try:
+            ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            return name in self._names
+        return True

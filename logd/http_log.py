@@ -1,0 +1,213 @@
+"""`POST /log`: the line protocol in a request's body, its replies in the response.
+
+The body is fed to a connection like any other, with this pair of streams in place of a socket. So
+order, limits, time-outs and memory are those of the line protocol: when replies are not taken, no
+more of the body is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from logd.service import Reply
+from logd.tcp import Connection, Connections
+
+_HIGH_BYTES = 64 * 1024  # of replies that wait to be sent
+_SOON_S = 0.5
+_PIECE_BYTES = 256 * 1024  # of a large reply in memory at a time
+
+Receive = Any
+Send = Any
+
+
+class _Streams(asyncio.Transport):
+    """As much of a transport as a connection uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = bytearray()
+        self.may_read = asyncio.Event()
+        self.may_read.set()
+        self.changed = asyncio.Event()
+        self.is_closed = self.is_aborted = False
+        self._high = _HIGH_BYTES
+        self._is_paused = False
+        self.connection: Connection | None = None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.out += data
+        self.changed.set()
+        if len(self.out) > self._high and not self._is_paused and self.connection is not None:
+            self._is_paused = True
+            self.connection.pause_writing()
+
+    def taken(self) -> bytes:
+        """What is to be sent next."""
+        out = bytes(self.out)
+        self.out.clear()
+        self.changed.clear()
+        if self._is_paused and self.connection is not None:
+            self._is_paused = False
+            self.connection.resume_writing()
+        return out
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.out)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = _HIGH_BYTES if high is None else high
+        if len(self.out) > self._high and not self._is_paused and self.connection is not None:
+            self._is_paused = True
+            self.connection.pause_writing()
+
+    def pause_reading(self) -> None:
+        self.may_read.clear()
+
+    def resume_reading(self) -> None:
+        self.may_read.set()
+
+    def write_eof(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.is_closed = True
+        self.may_read.set()
+        self.changed.set()
+
+    def abort(self) -> None:
+        self.is_aborted = True
+        self.close()
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+
+class Exchange(Connection):
+    """A connection whose large replies are read and sent in pieces, not by sendfile."""
+
+    def __init__(self, connections: Connections, streams: _Streams) -> None:
+        super().__init__(connections)
+        self._is_bulky = True  # it has no socket to receive from
+        self._streams = streams
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._copying: asyncio.Task[None] | None = None
+        streams.connection = self
+        self.connection_made(streams)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+        super().resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        if self._copying is not None:
+            self._copying.cancel()
+
+    def abandon(self) -> None:
+        """The client is gone."""
+        self._streams.abort()
+
+    def _send_large(self) -> None:
+        large, self._large = self._large, None
+        assert large is not None
+        self._copying = asyncio.ensure_future(self._copy(large))
+
+    async def _copy(self, large: Reply) -> None:
+        self._streams.write(large.head)
+        loop = asyncio.get_running_loop()
+        try:
+            for part in large.slices:
+                end = part.position + part.size
+                for at in range(part.position, end, _PIECE_BYTES):
+                    size = min(_PIECE_BYTES, end - at)
+                    piece = await loop.run_in_executor(None, part.file.read_waiting, at, size)
+                    await self._writable.wait()
+                    self._streams.write(piece)
+                    self._is_active = True
+        except OSError:
+            self._streams.abort()
+            return
+        self._copying = None
+        self._sent_large()
+
+
+async def post_log(connections: Connections, receive: Receive, send: Send) -> None:
+    """Serve one request. What a short one gets is sent as a whole, with its length."""
+    streams = _Streams()
+    exchange = Exchange(connections, streams)
+    message = await receive()
+    feeding: asyncio.Task[None] | None = None
+    try:
+        more = _feed(exchange, message)
+        if not more and await _answer_short(streams, send):
+            return
+        feeding = asyncio.ensure_future(_feed_rest(exchange, streams, receive, more))
+        await _answer_long(streams, send)
+    finally:
+        if feeding is not None:
+            feeding.cancel()
+        exchange.connection_lost(None)
+
+
+def _feed(exchange: Exchange, message: Any) -> bool:
+    """Hand over a piece of the body; is there more?"""
+    if message["type"] == "http.disconnect":
+        exchange.abandon()
+        return False
+    if body := message.get("body"):
+        exchange.data_received(body)
+    if message.get("more_body"):
+        return True
+    exchange.eof_received()
+    return False
+
+
+async def _feed_rest(exchange: Exchange, streams: _Streams, receive: Receive, more: bool) -> None:
+    """The rest of the body, and then the end of the client."""
+    while more and not streams.is_closed:
+        await streams.may_read.wait()
+        more = _feed(exchange, await receive())
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    streams.abort()
+
+
+async def _answer_short(streams: _Streams, send: Send) -> bool:
+    """The whole body is here: if its answer comes soon it is sent in one piece, with its length."""
+    try:
+        async with asyncio.timeout(_SOON_S):
+            while not streams.is_closed and len(streams.out) <= _HIGH_BYTES:
+                streams.changed.clear()
+                await streams.changed.wait()
+    except TimeoutError:
+        streams.changed.set()
+        return False
+    if not streams.is_closed:
+        return False
+    if not streams.is_aborted:
+        out = streams.taken()
+        await send(_start((b"content-length", b"%d" % len(out))))
+        await send({"type": "http.response.body", "body": out})
+    return True
+
+
+async def _answer_long(streams: _Streams, send: Send) -> None:
+    await send(_start())
+    while not streams.is_closed or streams.out:
+        await streams.changed.wait()
+        if streams.is_aborted:
+            raise ConnectionAbortedError("the rest of a reply could not be had")
+        if out := streams.taken():
+            await send({"type": "http.response.body", "body": out, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _start(*headers: tuple[bytes, bytes]) -> dict[str, Any]:
+    kind = (b"content-type", b"application/octet-stream")
+    return {"type": "http.response.start", "status": 200, "headers": [kind, *headers]}
