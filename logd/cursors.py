@@ -14,7 +14,6 @@ never was: `lost` says so until somebody accepts it. Blocks: runs off the loop.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -129,10 +128,10 @@ class CursorFile:
         self.lost = False
         self.notes: list[str] = []  # what the start had to do, for the daemon's log
         self.is_synced = True
-        self._file: File | None = None  # from the first write on
+        self._file: File | None = None  # from the first write of a run on, which makes it anew
+        self._is_stale = False  # it holds more than it should: the next write makes it anew
         self._number = self._size = self._whole_bytes = 0
         self._unsound: tuple[int, int] | None = None  # bytes to be set aside
-        self._is_stale = False  # it does not hold what it should: make a new one
 
     @classmethod
     def read(cls, directory: Path) -> CursorFile:
@@ -147,11 +146,8 @@ class CursorFile:
         made._size = file.size()
         made.saved = decode(file.read_waiting(0, made._size))
         made._number, made.lost = made.saved.number, made.saved.lost
-        made._whole_bytes = len(encode(made.saved.cursors, made._number, made.lost))
-        if made.saved.reason:
-            made._is_stale = True
-            if made.saved.end < made._size:
-                made._unsound = made.saved.end, made._size
+        if made.saved.end < made._size:
+            made._unsound = made.saved.end, made._size
         return made
 
     def damage(self) -> repair.Damage | None:
@@ -175,9 +171,8 @@ class CursorFile:
             if next_ is not None and place.offset > next_:
                 self.notes.append(f"cursor {name} was at {place.offset} and is at {next_} now")
                 self.saved.cursors[name] = place._replace(offset=next_)
-                self._is_stale = True
         try:
-            if self._is_stale:
+            if self.notes:
                 self._replace(self.saved.cursors)
         except OSError as error:
             if error.errno not in NO_SPACE:
@@ -192,37 +187,33 @@ class CursorFile:
         """Store the changes to what was there before: to the kernel, or, if it is new, to disk."""
         known = {name: place for name, place in changes.items() if place and name in before}
         has_grown = self._size - self._whole_bytes > max(_GROWN_BYTES, self._whole_bytes)
-        if self._is_stale or has_grown or len(known) < len(changes):
+        if self._file is None or self._is_stale or has_grown or len(known) < len(changes):
             self._replace(changed(before, changes))
-        elif known:
-            self._append(known)
+        else:
+            self._append(self._file, known)
 
     def sync(self) -> None:
         if self._file is not None and not self.is_synced:
             disk.sync(self._file)
             self.is_synced = True
 
-    def _append(self, changes: Mapping[str, Committed]) -> None:
-        if self._file is None:
-            self._file = File(self.path, os.O_RDWR)
+    def _append(self, file: File, changes: Mapping[str, Committed]) -> None:
         data = moves(changes, self._number)
         self.is_synced = False
         try:
-            disk.write_at(self._file, [data], self._size)
+            disk.write_at(file, [data], self._size)
         except OSError:
-            self._cut_back(self._file)
+            self._cut_back(file)
             raise
         self._number += len(changes)
         self._size += len(data)
 
     def _cut_back(self, file: File) -> None:
         """Whoever was refused must not find it stored after the next start."""
-        self._is_stale = True
         try:
             disk.cut(file, self._size)
-            self._is_stale = False
         except OSError:
-            pass  # then the next write makes a new file
+            self._is_stale = True
 
     def _replace(self, cursors: Mapping[str, Committed]) -> list[str]:
         copies = []

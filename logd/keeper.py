@@ -97,6 +97,7 @@ class Keeper:
         values: dict[str, Any] = {
             "cursors": len(self.cursors),
             "cursors_lost": int(self._file.lost),
+            "unsynced_commits": self._unsynced,
             "waiting_commits": len(self._pending),
         }
         for name, place in shown:
