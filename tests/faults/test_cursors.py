@@ -7,6 +7,7 @@ import random
 import resource
 import secrets
 import shutil
+import signal
 import socket
 import threading
 from collections import Counter
@@ -276,14 +277,13 @@ def test_a_kill_in_front_of_each_call(
         push_messages(victim)
         with victim.attached(*found[number].inject(victim.data_dir, "signal=SIGKILL")):
             done = script(victim)
-        was_hit = not victim.is_running
-        if was_hit:
-            victim.wait_ended()
-        else:
-            victim.kill()
+            if done[-1][1]:
+                victim.process.send_signal(signal.SIGTERM)  # type: ignore[union-attr]
+            was_hit = victim.wait_ended() == -signal.SIGKILL
         victim.start()
         assert places(victim) in after(done), (found[number], done)
         survived["kill -9 in front of each call of commits"] += was_hit
+        victim.kill()
         return was_hit
 
     hits = side_by_side(kill, list(range(len(found))))
@@ -322,6 +322,7 @@ def test_a_kill_in_front_of_each_call_of_a_recovery(
         assert places(victim) == {"a": 4}, found[number]
         copies = [path.read_bytes() for path in victim.topic_dir("app").glob("quarantine/*")]
         assert copies == [torn], found[number]
+        victim.kill()
         survived["kill -9 in front of each call of a recovery of cursors"] += 1
 
     side_by_side(kill, list(range(len(found))))
