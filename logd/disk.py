@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from logd.batch import Buffer
+from logd.errors import IoError, LogdError, NoSpace
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MAX_BUFFERS = os.sysconf("SC_IOV_MAX")
@@ -21,6 +22,15 @@ _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 
 class SyncFailed(Exception):
     """A sync failed: the kernel may have dropped what it was to write. Never to be retried."""
+
+
+def refusal(error: BaseException) -> LogdError:
+    """What to tell a client whose request met this error."""
+    if isinstance(error, LogdError):
+        return error
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
+        return NoSpace("the disk is full; nothing of this was stored, retry when there is room")
+    return IoError(f"the disk refused: {error}")
 
 
 class NotCached(Exception):
@@ -108,7 +118,7 @@ def create(path: Path, content: Buffer = b"") -> File:
     return file
 
 
-def replace(path: Path, content: Buffer) -> None:
+def replace(path: Path, content: Buffer) -> File:
     """Put a whole new file in the place of `path`: the old one or the new one, never half of it."""
     temporary = path.with_name(f".{path.name}.new")
     try:
@@ -120,6 +130,7 @@ def replace(path: Path, content: Buffer) -> None:
         raise
     rename(temporary, path)
     sync_directory(path.parent)
+    return file
 
 
 def replace_if_room(path: Path, content: Buffer) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from logd import disk, files
 from logd.batch import MAX_HEADER_BYTES, Header, parse_header, scan
 from logd.checkpoint import Checkpoint, State
+from logd.cursors import CursorFile
 from logd.disk import NO_SPACE, File
 from logd.errors import DamagedBatch
 from logd.files import CHECKPOINT, FORMAT, META, Opened, meta_sum
@@ -42,6 +43,7 @@ def open_topic(name: str, directory: Path) -> Opened:
         _remove_expired(directory, state)
     firsts = partition_firsts(directory, state)
     damages += missing_files(firsts, state)
+    cursors = CursorFile.read(directory)
     sealed = []
     for first, next_ in pairwise(firsts):
         partition, found = _open_sealed(directory, first, next_)
@@ -49,7 +51,10 @@ def open_topic(name: str, directory: Path) -> Opened:
         damages += found
     active = Partition.open_active(directory, firsts[-1]) if firsts else None
     if active is None:
-        return Opened(topic_id, [], checkpoint, Producers(), 0, state, True, None, tuple(damages))
+        cursors.make_sound(None)
+        return Opened(
+            topic_id, [], checkpoint, Producers(), 0, state, True, None, cursors, tuple(damages)
+        )
     clean = state.clean and (state.partition, state.position) == (active.first, active.file.size())
     result, found = _read_active(active, state, clean)
     damages += found
@@ -67,10 +72,11 @@ def open_topic(name: str, directory: Path) -> Opened:
             clean=False,
         )  # fmt: skip
         checkpoint.write(state, synced=True)
-    partitions = [*sealed, active]
+    cursors.make_sound(None if damages else active.next)
     return Opened(
-        topic_id, partitions, checkpoint, producers, time_ms, state, clean, report, tuple(damages)
-    )
+        topic_id, [*sealed, active], checkpoint, producers, time_ms, state, clean, report, cursors,
+        tuple(damages),
+    )  # fmt: skip
 
 
 def read_meta(directory: Path) -> tuple[str, list[Damage]]:

@@ -20,12 +20,13 @@ from logd.batch import NO_ID
 from logd.checkpoint import Checkpoint, State
 from logd.commits import Commits, Mark
 from logd.config import Config
-from logd.disk import NO_SPACE, SyncFailed
+from logd.disk import SyncFailed, refusal
 from logd.durability import Policy
-from logd.errors import Faulted, IoError, LogdError, NoSpace, ShuttingDown
+from logd.errors import Faulted, LogdError, ShuttingDown
 from logd.expiry import Expiry
 from logd.group import Batch, Group
 from logd.hooks import Running
+from logd.keeper import Keeper
 from logd.partition import Partition
 from logd.producers import Producers, Stored
 from logd.repair import Damage, joined
@@ -108,6 +109,17 @@ class Topic:
             self._turn_soon,
             scheduler.monotonic_s,
         )
+        self.cursors = Keeper(
+            directory,
+            self._policy,
+            config.max_cursors,
+            scheduler.offload,
+            scheduler.later,
+            scheduler.now_ms,
+            scheduler.monotonic_s,
+            self._job_failed,
+            self._turn_soon,
+        )
         self._expired: list[Partition] = []  # out of sight, but still on disk
         self._left_over: list[Partition] = []  # those that could not be deleted; tried again
         self._pending: deque[PendingPush] = deque()
@@ -136,7 +148,7 @@ class Topic:
             if error is None:
                 self._take(opened)
             else:
-                failed(_refusal(error))
+                failed(refusal(error))
                 self._job_failed(error)
             self._turn()
 
@@ -154,6 +166,7 @@ class Topic:
             self.view.add(partition)
         self.checkpoint: Checkpoint = opened.checkpoint
         self.producers = opened.producers
+        self.cursors.take(opened.cursors)
         self.id, self._state = opened.id, opened.state
         self.damages, self.view.damages = opened.damages, joined(opened.damages)
         self.ready = True
@@ -233,9 +246,9 @@ class Topic:
             self.producers.rollback()
             self._tail_is_dirty = True
             self._clean_tail(and_report=False)
-            refusal = _refusal(error)
+            refused = refusal(error)
             for push in pushes:
-                push.refused(refusal)
+                push.refused(refused)
             return
         self.producers.commit()
         if not self._commits.await_sync(pushes):
@@ -382,12 +395,12 @@ class Topic:
 
     def _job_failed(self, error: BaseException) -> None:
         """A full disk is told to whoever waits; a failed sync ends the daemon."""
-        refusal = _refusal(error)
+        refused = refusal(error)
         if isinstance(error, SyncFailed):
             self.closing = True
             self._scheduler.fatal(f"topic {self.name}: {error}")
         while self._pending:
-            self._pending.popleft().refused(refusal)
+            self._pending.popleft().refused(refused)
 
     def _mark_unclean(self) -> Callable[[], None]:
         self.checkpoint.write(self._checkpoint_at(self._commits.written), synced=True)
@@ -461,14 +474,15 @@ class Topic:
         """Take no more pushes, finish those under way, then sync and close the files."""
         self.closing = True
         self._on_closed = closed
+        self.cursors.close()
         self._wake()
         self._turn()
 
     def _finish_closing(self) -> None:
         if self._on_closed is None or self._job_is_running or self._pending:
             return
-        if self._expiry.is_busy or self._expired:
-            return  # what comes of the hook calls this again
+        if self._expiry.is_busy or self._expired or self.cursors.is_busy:
+            return  # what comes of the hook, or of the commits, calls this again
         closed, self._on_closed = self._on_closed, None
         if not self._marked_unclean:
             closed()  # nothing was written in this run, so the files are as a clean stop left them
@@ -520,6 +534,7 @@ class Topic:
             "waiting_reads": len(self._waiters),
             "producers": len(self.producers),
             "clock_behind_ms": self.clock_behind_ms,
+            **self.cursors.stats(self.view.next),
         }
 
 
@@ -529,11 +544,3 @@ def _attempt(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         return work(), None
     except (OSError, SyncFailed) as error:
         return None, error
-
-
-def _refusal(error: BaseException) -> LogdError:
-    if isinstance(error, LogdError):
-        return error
-    if isinstance(error, OSError) and error.errno in NO_SPACE:
-        return NoSpace("the disk is full; nothing of this was stored, retry when there is room")
-    return IoError(f"the disk refused: {error}")

@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[1]
 ORDER = "tests/faults/test_call_order.py::"
 OUT_OF_PLACE = "tests/damage/test_files_out_of_place.py::"
 POSITION = "tests/damage/test_every_position.py::"
+CURSORS = "tests/damage/test_cursors.py::"
+KEEPER = "tests/unit/test_keeper.py::"
 
 
 class Mutation(NamedTuple):
@@ -56,6 +58,15 @@ MUTATIONS = [
     Mutation("a sync that fails is passed over", "logd/disk.py",
              'raise SyncFailed(f"fdatasync: {error.strerror}") from error', "pass",
              "tests/faults/test_failed_syncs.py::test_each_sync_of_a_short_life_fails"),
+    Mutation("cursors: with always no sync before the answer", "logd/keeper.py",
+             "            if self._policy.answers_wait:\n                self._file.sync()\n", "",
+             KEEPER + "test_with_always_the_sync_comes_before_the_answer"),
+    Mutation("cursors: not synced at the stop", "logd/keeper.py",
+             "            return self._unsynced > 0\n", "            return False\n",
+             KEEPER + "test_with_never_there_is_none_before_the_stop"),
+    Mutation("cursors: cached, not on disk, when they are read", "logd/cursors.py",
+             "        disk.sync(file)\n", "",
+             "tests/unit/test_cursors.py"),
     # -- syncs of directories
     Mutation("new topic: its directory not synced", "logd/files.py",
              "    disk.sync_directory(hidden)\n", "",
@@ -110,6 +121,12 @@ MUTATIONS = [
     Mutation("recovery: batches from before a crash believed", "logd/repair.py",
              "header.offset >= epoch[0] and header.time_ms < epoch[1]", "False",
              "tests/unit/test_survey.py"),
+    Mutation("cursors: failed write not cut back", "logd/cursors.py",
+             "            disk.cut(file, self._size)\n", "            pass\n",
+             "tests/unit/test_cursors.py"),
+    Mutation("cursors: one behind the end stays there", "logd/cursors.py",
+             "next_ is not None and place.offset > next_", "False",
+             CURSORS + "test_a_cursor_behind_the_end_goes_back_to_it"),
     # -- checks
     Mutation("header's sum not checked", "logd/batch.py",
              "    if xxh32_hexdigest(covered).encode() != head:\n        return None\n", "",
@@ -132,6 +149,13 @@ MUTATIONS = [
     Mutation("memory of producers: sum not checked", "logd/producers.py",
              " or xxh3_64_digest(data[:-8]) != data[-8:]", "",
              "tests/unit/test_producers.py"),
+    Mutation("cursors: a line's sum not checked", "logd/cursors.py",
+             "match is None or xxh3_64_hexdigest(match[1]).encode() != match[match.re.groups]",
+             "match is None",
+             CURSORS + "test_cut_or_flipped_anywhere"),
+    Mutation("cursors: a name that is gone is told to be unknown", "logd/cursors.py",
+             "bool(lost) or len(cursors) < count", "False",
+             CURSORS + "test_cut_or_flipped_anywhere"),
 ]  # fmt: skip
 
 
