@@ -14,25 +14,35 @@ import sys
 import typer
 
 from cli import connect, failures
+from cli.bench import bench
 from cli.check import check
 from cli.ping import ping
 from cli.read import read
 from cli.repair import repair
-from cli.stats import stats
+from cli.stats import WatchCommand, stats
 from cli.tail import tail
 from cli.topics import topics
 from cli.write import write
 
+HELP = """Write to a logd, read from it, follow it.
+
+\b
+log-cli write app 'hello, log'
+log-cli read app --forever
+
+Exits 0 when done, 1 on misuse or without a connection, 2 when refused by the server, 3 when out of
+range or data is lost, 130 when interrupted.
+"""
+
 app = typer.Typer(
-    help="Write to a logd, read from it, follow it.",
+    help=HELP,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,  # rich would cost 60 ms of every --help
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (write, read, tail, stats, topics, ping, check, repair):
-    app.command()(command)
+for command in (write, read, tail, stats, topics, ping, bench, check, repair):
+    app.command(cls=WatchCommand if command is stats else None)(command)
 
 
 @app.callback()

@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 
 MAP = re.compile(r"```map\n(.*?)```", re.DOTALL)
 ONLINE = {"client", "errors", "reader", "requests", "writer"}  # what the tool needs of logd
-OFFLINE = {"offline", "repair", "store"}  # and what it needs where no daemon runs
-OFFLINE_COMMANDS = {"check", "repair", "reports"}
+OFFLINE = {"offline", "offline_reader", "repair", "store"}  # and what it needs where no daemon runs
+OFFLINE_COMMANDS = {"check", "repair", "reports", "source", "show"}
 
 PURE = (
     "errors", "batch", "requests", "replies", "protocol", "index", "producers", "durability",
