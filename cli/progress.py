@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.progress import Task
 
 LONG_BYTES = 8 << 20  # from here on a progress bar is worth its import
+_WHAT = 26  # columns for what is done: a topic's name may be long, a terminal has 80
 
 Advance = Callable[[int], object]
 
@@ -28,23 +29,26 @@ def progress(what: str, total_bytes: int, quiet: bool) -> Iterator[Advance]:
     if total_bytes < LONG_BYTES or not is_watched(quiet):
         yield lambda size: None
         return
-    with bar(what, total_bytes, bytes_text) as advance:
+    with bar(what, total_bytes, bytes_text, "") as advance:
         yield advance
 
 
 @contextmanager
 def bar(
-    what: str, total: int | None, text: Callable[[float], str] = count_text
+    what: str,
+    total: int,
+    text: Callable[[float], str] = count_text,
+    unit: str = " messages",
 ) -> Iterator[Advance]:
-    """The same for any number of anything, and at once; None where the total is not known."""
+    """The same for any number of anything, and at once."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
     class Done(ProgressColumn):
         def render(self, task: Task) -> Text:
-            of = "" if task.total is None else f" of {text(task.total)}"
-            return Text(f"{text(task.completed)}{of}", style="progress.download")
+            done = f"{text(task.completed)} of {text(task.total or 0)}{unit}"
+            return Text(done, style="progress.download")
 
     class Speed(ProgressColumn):
         def render(self, task: Task) -> Text:
@@ -61,5 +65,6 @@ def bar(
     )
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, redirect_stdout=False) as shown:
-        task = shown.add_task(what, total=total)
+        fits = what if len(what) <= _WHAT else f"{what[: _WHAT - 1]}…"
+        task = shown.add_task(fits, total=total)
         yield lambda done: shown.advance(task, done)

@@ -185,13 +185,16 @@ def _head(moment: Moment) -> Grid:
         Text(f"logd {daemon.get('version', '')} at {moment.address}", style="bold"),
         f"up {duration_text(int(daemon.get('uptime_s', 0)))}",
         f"fsync {daemon.get('fsync', '')}",
-        f"{daemon.get('connections', '')} connections",
+        f"connections {daemon.get('connections', '')}",
     )
     grid.add_row(
         f"in  {_per_s(rates.messages_per_s, rates.bytes_per_s)}",
         f"out {_rate_text(rates.read_bytes_per_s)}",
         bytes_text(int(daemon.get("bytes", 0))),
-        Text(f"{faulted} faulted", style="bold red" if faulted != "0" else ""),
+        Text.assemble(
+            f"topics {daemon.get('topics', '')}, ",
+            (f"faulted {faulted}", "bold red" if faulted != "0" else ""),
+        ),
     )
     return grid
 

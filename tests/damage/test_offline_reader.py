@@ -213,7 +213,7 @@ def test_damage_is_met_with_its_offset(tmp_path: Path, clean: State) -> None:
     corruption = next(c for c in BROKEN if c.name == "an indexed body")
     corruption.corrupt(data / "topics" / "app", clean)
     reader = DirectoryReader(data, "app")
-    offsets = []
+    offsets: list[int] = []
     with pytest.raises(Faulted, match="offset 22 or one behind it is damaged"):
         offsets.extend(batch.offset for batch in reader.batches())
     ran = log_cli("read", "--data-dir", data, "app", "--format", "{offset}")
