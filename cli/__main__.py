@@ -55,8 +55,11 @@ def main() -> None:
         app(prog_name="log-cli")
     except SystemExit as end:
         # Only Typer itself ends this way: it has said what is wrong, with its own code for it.
+        if end.code == failures.INTERRUPTED:
+            end_line()
         sys.exit(failures.USAGE if end.code == failures.TYPER_USAGE else end.code)
     except KeyboardInterrupt:
+        end_line()
         sys.exit(failures.INTERRUPTED)
     except Exception as error:
         explained = failures.explain(error)
@@ -65,6 +68,12 @@ def main() -> None:
         code, sentence = explained
         print(f"log-cli: {sentence}", file=sys.stderr)
         sys.exit(code)
+
+
+def end_line() -> None:
+    """The terminal has written ^C where the shell's prompt goes."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from cli.since import iso_time
 if TYPE_CHECKING:
     from rich.console import Console, Group
     from rich.table import Table as Grid
+    from rich.text import Text
 
     from logd.client import Client
 
@@ -174,29 +175,23 @@ def view(moment: Moment, console: Console) -> Group:
     return Group(_head(moment), Text(), _grid(moment), Text(f"{below}Ctrl-C ends it", style="dim"))
 
 
-def _head(moment: Moment) -> Grid:
-    from rich.table import Table as Grid
+def _head(moment: Moment) -> Text:
+    """Two lines that fit into 80 columns."""
     from rich.text import Text
 
     daemon, rates = moment.daemon, moment.rates
     faulted = daemon.get("faulted_topics", "0")
-    grid = Grid.grid(padding=(0, 3))
-    grid.add_row(
-        Text(f"logd {daemon.get('version', '')} at {moment.address}", style="bold"),
-        f"up {duration_text(int(daemon.get('uptime_s', 0)))}",
-        f"fsync {daemon.get('fsync', '')}",
-        f"connections {daemon.get('connections', '')}",
+    return Text.assemble(
+        (f"logd {daemon.get('version', '')} at {moment.address}", "bold"),
+        f"   up {duration_text(int(daemon.get('uptime_s', 0)))}",
+        f"   fsync {daemon.get('fsync', '')}   connections {daemon.get('connections', '')}\n",
+        f"in {_per_s(rates.messages_per_s, rates.bytes_per_s)}",
+        f"   out {_rate_text(rates.read_bytes_per_s)}   {bytes_text(int(daemon.get('bytes', 0)))}",
+        f"   topics {daemon.get('topics', '')}, ",
+        (f"faulted {faulted}", "bold red" if faulted != "0" else ""),
+        no_wrap=True,
+        overflow="ellipsis",
     )
-    grid.add_row(
-        f"in  {_per_s(rates.messages_per_s, rates.bytes_per_s)}",
-        f"out {_rate_text(rates.read_bytes_per_s)}",
-        bytes_text(int(daemon.get("bytes", 0))),
-        Text.assemble(
-            f"topics {daemon.get('topics', '')}, ",
-            (f"faulted {faulted}", "bold red" if faulted != "0" else ""),
-        ),
-    )
-    return grid
 
 
 def _grid(moment: Moment) -> Grid:
