@@ -28,12 +28,22 @@ if TYPE_CHECKING:
 
 Topic = Annotated[
     str | None,
-    typer.Argument(help="Push to this topic; none: to a new one.", autocompletion=complete_topic),
+    typer.Argument(
+        metavar="TOPIC",
+        help="Push to this topic; none: to a new one.",
+        autocompletion=complete_topic,
+    ),
 ]
-Messages = Annotated[int, typer.Option(min=1, max=10**10, help="How many messages in all.")]
-Size = Annotated[int, typer.Option(min=0, max=8 << 20, help="Bytes of each message.")]
-BatchBytes = Annotated[int, typer.Option(min=1, max=8 << 20, help="Bytes of messages per push.")]
-Connections = Annotated[int, typer.Option(min=1, max=256, help="How many push at a time.")]
+Messages = Annotated[
+    int, typer.Option(min=1, max=10**10, metavar="N", help="How many messages in all.")
+]
+Size = Annotated[int, typer.Option(min=0, max=8 << 20, metavar="N", help="Bytes of each message.")]
+BatchBytes = Annotated[
+    int, typer.Option(min=1, max=8 << 20, metavar="N", help="Bytes of messages per push.")
+]
+Connections = Annotated[
+    int, typer.Option(min=1, max=256, metavar="N", help="How many push at a time.")
+]
 ReadBack = Annotated[bool, typer.Option("--read", help="Then read it all, on each connection.")]
 Output = Annotated[Table, typer.Option("-o", "--output", help="text, or json: one object.")]
 
@@ -68,7 +78,9 @@ def bench(
     quiet: Quiet = False,
     host: connect.Host = None,
 ) -> None:
-    """Push messages as fast as the daemon takes them, and print rates and latencies.
+    """Push as fast as the daemon takes it, and measure.
+
+    Prints rates, and how long pushes took. Without a topic it makes one, which stays.
 
     \b
     log-cli bench --messages 200000 --size 500 --read

@@ -67,7 +67,9 @@ def read(
     data_dir: source.Files = None,
     host: connect.Host = None,
 ) -> None:
-    """Print messages of a topic, from the first to the last unless told otherwise.
+    """Print messages of a topic.
+
+    From the first to the last, unless told otherwise.
 
     \b
     log-cli read app --since 10m --forever

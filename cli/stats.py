@@ -15,7 +15,10 @@ from cli.output import Table, json_line, stat_value, stdout
 from cli.show import Quiet
 
 Topic = Annotated[
-    str | None, typer.Argument(help="One topic; none: the daemon.", autocompletion=complete_topic)
+    str | None,
+    typer.Argument(
+        metavar="TOPIC", help="One topic; none: the daemon.", autocompletion=complete_topic
+    ),
 ]
 Output = Annotated[Table, typer.Option("-o", "--output", help="text, or json: one object.")]
 Watch = Annotated[

@@ -10,7 +10,7 @@ from cli import connect, source
 from cli.output import Form, renderer
 from cli.show import Follow, Output, Quiet, Template, Topic, follow, say_following, show
 
-Count = Annotated[int, typer.Option("-n", "--lines", min=0, help="How many.")]
+Count = Annotated[int, typer.Option("-n", "--lines", min=0, metavar="N", help="How many.")]
 
 
 def tail(

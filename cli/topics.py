@@ -10,7 +10,7 @@ from cli import connect, source
 from cli.output import Table, json_line, notice, stdout, table
 from cli.show import Quiet
 
-Glob = Annotated[str, typer.Argument(help="Only topics that match, as in 'app-*'.")]
+Glob = Annotated[str, typer.Argument(metavar="GLOB", help="Only topics that match, as in 'app-*'.")]
 Output = Annotated[
     Table, typer.Option("-o", "--output", help="text: a table. json: one object per line.")
 ]

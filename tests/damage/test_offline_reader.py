@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from damage.data_dirs import data_dir, log_cli, unchanged
 from damage.outcomes import at_time, open_topic, read_one
 from damage.small_log import State
 from damage.sweeping import cuts, flips, positions, sweep
-from logd import Client, Reader, Writer, offline_reader
+from logd import Client, Reader, Writer, disk, offline_reader
 from logd.errors import DataDirError, Faulted, LogdError, NotFound, OutOfRange
 from logd.offline_reader import DirectoryReader, look
 from logd.reader import Gap
@@ -221,3 +222,15 @@ def test_damage_is_met_with_its_offset(tmp_path: Path, clean: State) -> None:
     assert "check" in ran.err
     behind = log_cli("read", "--data-dir", data, "app", "--format", "{offset}", "--offset", "37")
     assert (behind.code, behind.out.split()[0], behind.out.split()[-1]) == (DONE, "37", "75")
+
+
+def test_files_that_are_not_in_the_cache(tmp_path: Path, clean: State) -> None:
+    """It waits for the disk, where a daemon's loop would not."""
+    data = data_dir(tmp_path, clean)
+    for offset in range(0, 76, 5):
+        for path in (data / "topics" / "app").iterdir():
+            file = disk.File(path)
+            os.fsync(file.fd)
+            disk.drop_cache(file)
+        (batch,) = DirectoryReader(data, "app", start=offset, limit=1).batches()
+        assert batch.offset == offset
