@@ -138,11 +138,11 @@ def stdout() -> Iterator[BinaryIO]:
     """Standard output for bytes. That its reader goes away, as `head` does, is no error."""
     if sys.stdout is None:
         raise Misuse("standard output is closed; send it somewhere, if only to /dev/null")
+    sys.stdout.flush()
     try:
-        try:
-            yield sys.stdout.buffer
-        finally:
-            sys.stdout.buffer.flush()
+        # A buffer of its own: under PYTHONUNBUFFERED sys.stdout has none, and may write in part.
+        with open(sys.stdout.fileno(), "wb", closefd=False) as out:
+            yield out
     except (BrokenPipeError, OutputGone):
         # So that the interpreter's own flush at exit has nothing to complain about.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
