@@ -124,21 +124,30 @@ def missing_files(firsts: list[int], state: State) -> list[Damage]:
 def _open_sealed(directory: Path, first: int, next_: int) -> tuple[Partition, list[Damage]]:
     """A partition that must end where the next begins. Read only if its index does not say so."""
     partition = Partition.open_sealed(directory, first, next_)
+    index, damages = read_sealed(partition)
+    if index is not None and not damages:
+        disk.replace_if_room(partition.index_path, index.encoded())
+    return partition, damages
+
+
+def read_sealed(partition: Partition) -> tuple[Index | None, list[Damage]]:
+    """What is wrong with a sealed partition, and the index it should have if it has another.
+
+    Changes no file.
+    """
     closing = closing_entry(partition)
-    if closing[:2] == (next_, partition.size):
+    if closing[:2] == (partition.next, partition.size):
         partition.max_time_ms = closing.time_ms
-        return partition, []
-    known = saved_index(partition)
-    name = partition.path.name
-    result = survey(partition.file, name, first, known=known, until=next_, bodies=False)
+        return None, []
+    file, name, known = partition.file, partition.path.name, saved_index(partition)
+    result = survey(file, name, partition.first, known=known, until=partition.next, bodies=False)
     partition.max_time_ms = result.time_ms
-    damages = tail_damage(partition, result, next_)
+    damages = tail_damage(partition, result, partition.next)
     if damages:
         partition.keep_damaged(result.index, result.end)
     else:
-        result.index.append(Entry(next_, partition.size, result.time_ms))
-        disk.replace_if_room(partition.index_path, result.index.encoded())
-    return partition, damages
+        result.index.append(Entry(partition.next, partition.size, result.time_ms))
+    return result.index, damages
 
 
 def tail_damage(partition: Partition, result: Survey, next_: int) -> list[Damage]:
@@ -169,11 +178,16 @@ def saved_index(partition: Partition) -> Index | None:
 
 def _read_active(active: Partition, state: State, clean: bool) -> tuple[Survey, list[Damage]]:
     """Read the newest partition as far as needed, and take it into use. Changes nothing."""
+    if not clean:
+        disk.sync(active.file)
+        disk.drop_cache(active.file)
+    return read_active(active, state, clean)
+
+
+def read_active(active: Partition, state: State, clean: bool) -> tuple[Survey, list[Damage]]:
+    """The same of the file as the cache has it: for whoever writes nothing."""
     file, known = active.file, saved_index(active)
     start = _last_entry(known, active) if clean else None
-    if not clean:
-        disk.sync(file)
-        disk.drop_cache(file)
     result = survey(
         file, active.path.name, active.first,
         known=known, safe_to=known_durable(active, state), epoch=(state.began, state.since_ms),

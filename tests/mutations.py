@@ -90,10 +90,10 @@ MUTATIONS = [
              ORDER + "test_retention_notes_what_goes_before_it_goes"),
     # -- recovery and repair
     Mutation("recovery: not synced before it is read", "logd/recovery.py",
-             "        disk.sync(file)\n", "",
+             "        disk.sync(active.file)\n", "",
              ORDER + "test_a_recovery_reads_what_is_on_disk_and_not_what_is_cached"),
     Mutation("recovery: cache not dropped", "logd/recovery.py",
-             "        disk.drop_cache(file)\n", "",
+             "        disk.drop_cache(active.file)\n", "",
              ORDER + "test_a_recovery_reads_what_is_on_disk_and_not_what_is_cached"),
     Mutation("torn tail: copy not synced", "logd/repair.py",
              "        _copy(file, position, end, target)\n        disk.sync(target)\n",

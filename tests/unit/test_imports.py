@@ -31,8 +31,13 @@ STORAGE = (
     "config", "disk", "partition", "checkpoint", "repair", "files", "recovery", "view", "expiry",
     "topic", "store", "offline", "service",
 )  # fmt: skip
-OFFLINE = {"offline", "repair", "store"}  # what of it the tool needs where no daemon runs
-OFFLINE_COMMANDS = {"check", "repair", "reports"}
+OFFLINE = {
+    "offline",
+    "offline_reader",
+    "repair",
+    "store",
+}  # what of it the tool needs where no daemon runs
+OFFLINE_COMMANDS = {"check", "repair", "reports", "source", "show"}
 DAEMON = {*STORAGE, "hooks", "bulk", "sending", "tcp", "server"}
 CLIENTS = ("bookmarks", "client", "link", "delivery", "spool", "reader", "writer", "__init__")
 LOOPS = {
