@@ -76,7 +76,7 @@ def run_hook(hook: Hook, running: Running) -> bool:
     environment = {"PATH": _PATH, "LANG": "C.UTF-8", **hook.variables}
     try:
         process = subprocess.Popen(
-            [*hook.command, str(hook.path)],
+            [*hook.command, str(hook.path.absolute())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -163,5 +163,5 @@ class _Output:
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
     try:
         os.killpg(process.pid, number)
-    except ProcessLookupError:
-        pass  # all of it has ended
+    except (ProcessLookupError, PermissionError):
+        pass  # all of it has ended, or what is left belongs to somebody else

@@ -117,10 +117,7 @@ class Store:
 
     def check_retention(self) -> None:
         for topic in list(self.topics.values()):
-            try:
-                topic.check_retention()
-            except (LogdError, OSError):
-                pass  # damage met just now: this topic expires nothing, the others do
+            topic.check_retention()
 
     def close(self, closed: Callable[[], None]) -> None:
         """Finish all writes, sync and close every topic, then call `closed`."""

@@ -124,7 +124,7 @@ MUTATIONS = [
              "xxh3_64_intdigest(_FIELDS.pack(*entry)) != check", "False",
              "tests/unit/test_index.py"),
     Mutation("checkpoint's sum not checked", "logd/checkpoint.py",
-             "match is None or xxh3_64_hexdigest(match[1]).encode() != match[10]", "match is None",
+             "match is None or xxh3_64_hexdigest(match[1]).encode() != match[11]", "match is None",
              POSITION + "test_a_checkpoint_cut_or_flipped_anywhere"),
     Mutation("meta file's sum not checked", "logd/recovery.py",
              'content.pop("sum") == meta_sum(content)', 'bool(content.pop("sum"))',
