@@ -67,9 +67,10 @@ class Store:
 
     def _open_topic(self, name: str) -> None:
         try:
-            topic = self._new_topic(topic_name(name.encode()))
+            topic = self._new_topic(topic_name(os.fsencode(name)))
         except LogdError:
-            raise DataDirError(f"{self._directory / name}: not a topic; move it away") from None
+            place = f"{self._directory}/{name!a}"
+            raise DataDirError(f"{place} is not a topic; move it away") from None
         opened = topic.open()
         if opened.report:
             self.reports.append(opened.report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def test_first_can_be_asked_for_while_partitions_come_and_go(tmp_path: Path) -> 
 
     thread = threading.Thread(target=ask)
     thread.start()
-    for old, new in zip(partitions, partitions[1:], strict=False):
+    for old, new in pairwise(partitions):
         view.add(new)
         view.drop(old)
     done.set()
