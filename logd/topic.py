@@ -168,8 +168,14 @@ class Topic:
         self._time_ms = max(opened.time_ms, opened.state.since_ms)
         self._commits.start_at(Mark(self.active.first, self.active.size, self.active.next, 0))
         self.view.show(max(self.active.next, damaged_to), self.active.size)
-        self._created_at = self._scheduler.monotonic_s()
+        self._created_at = self._scheduler.monotonic_s() - self._age_s()
         self._marked_unclean = not opened.clean and not self.damages
+
+    def _age_s(self) -> float:
+        """How old the active partition is at the start: the runs before count too."""
+        if self.damages or not self.active.size:
+            return 0.0
+        return max(0.0, (self._scheduler.now_ms() - self.active.min_time_ms) / 1000)
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -260,7 +266,7 @@ class Topic:
         pushes: list[PendingPush] = []
         room_bytes = min(_GROUP_BYTES, self._config.partition_bytes - self.active.size)
         room_batches = min(_GROUP_BATCHES, self._commits.room())
-        while pending and group.size < room_bytes and len(group.placed) < room_batches:
+        while pending and group.size < room_bytes and group.batches < room_batches:
             push = pending.popleft()
             content = push.content
             if isinstance(content, Pushes):
@@ -288,9 +294,10 @@ class Topic:
     def _append(self, group: Group) -> None:
         self._clean_tail()
         active = self.active
-        self.stored_messages += group.next - active.next
-        self.stored_bytes += group.size
+        messages = group.next - active.next
         active.append(group.buffers, group.placed, group.next, group.time_ms)
+        self.stored_messages += messages
+        self.stored_bytes += group.size
         batches = self._commits.written.batches + len(group.placed)
         mark = Mark(active.first, active.size, active.next, batches)
         self._commits.wrote(mark, self._scheduler.monotonic_s())
