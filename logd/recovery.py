@@ -61,16 +61,21 @@ def open_topic(name: str, directory: Path) -> Opened:
         report, damages = _make_sound(name, active, result, clean)
     time_ms = active.max_time_ms or max((p.max_time_ms for p in sealed[-1:]), default=0)
     if not clean and not damages:
-        now_ms = max(time.time_ns() // 1_000_000, time_ms)
-        state = State(
-            firsts[0], active.first, active.size, active.next, state.epoch + 1, active.next, now_ms,
-            clean=False,
-        )  # fmt: skip
+        state = _next_epoch(state, active, time_ms)
         checkpoint.write(state, synced=True)
     partitions = [*sealed, active]
     return Opened(
         topic_id, partitions, checkpoint, producers, time_ms, state, clean, report, tuple(damages)
     )
+
+
+def _next_epoch(state: State, active: Partition, time_ms: int) -> State:
+    """All of the log, as it is now, is on disk, and what comes is not older than now."""
+    now_ms = max(time.time_ns() // 1_000_000, time_ms)
+    return State(
+        state.first, active.first, active.size, active.next, state.epoch + 1, active.next, now_ms,
+        clean=False,
+    )  # fmt: skip
 
 
 def read_meta(directory: Path) -> tuple[str, list[Damage]]:

@@ -29,6 +29,10 @@ def expire(topic: Topic, loop: Loop) -> None:
     loop.run()
 
 
+def refuse_to_remove(path: Path) -> None:
+    raise PermissionError(1, "Operation not permitted", str(path))
+
+
 def logs(directory: Path) -> list[int]:
     return sorted(int(path.stem) for path in directory.glob("*.log"))
 
@@ -109,11 +113,8 @@ def test_a_file_that_cannot_be_removed_costs_nothing_else(
     loop, directory = Loop(), tmp_path / "app"
     topic = topic_of(directory, loop, 4, max_partitions=2)
 
-    def refuse(path: Path) -> None:
-        raise PermissionError(1, "Operation not permitted", str(path))
-
     with monkeypatch.context() as patch:
-        patch.setattr(disk, "remove", refuse)
+        patch.setattr(disk, "remove", refuse_to_remove)
         topic.check_retention()
         loop.run(most=500)
         assert push(topic, loop, batch_of([b"more"])).offset == 4
@@ -201,11 +202,8 @@ def test_a_deletion_tried_again_does_not_forget_one_that_waits(
     loop, directory = Loop(), tmp_path / "app"
     topic = topic_of(directory, loop, 3, max_partitions=2)
 
-    def refuse(path: Path) -> None:
-        raise PermissionError(1, "Operation not permitted", str(path))
-
     with monkeypatch.context() as patch:
-        patch.setattr(disk, "remove", refuse)
+        patch.setattr(disk, "remove", refuse_to_remove)
         expire(topic, loop)
     push(topic, loop, batch_of([b"more"]))
     topic._let_go(topic.view.partitions[1])  # and before its deletion has begun:

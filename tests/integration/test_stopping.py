@@ -171,6 +171,33 @@ async def test_a_stop_does_not_wait_for_who_does_not_read(tmp_path: Path) -> Non
         assert "not clean" not in server.log
 
 
+# A daemon on a disk that gives nothing: each read of what is not in memory hangs.
+HANGING = """
+import threading
+from logd import disk
+from logd.__main__ import main
+
+def not_cached(file, position, size):
+    raise disk.NotCached(file, position, size)
+
+disk.File.read, disk.NotCached.warm = not_cached, lambda cold: threading.Event().wait()
+main()
+"""
+
+
+async def test_a_stop_does_not_wait_for_a_read_that_hangs(tmp_path: Path) -> None:
+    """Everything is synced and closed; who asked gets no answer."""
+    server = running(tmp_path, stop_timeout=5)
+    server.command[1:3] = ["-c", HANGING]
+    async with server, dial(server) as line:
+        await line.send(push("app", b"x\n") + b"PING\r\nREAD app 0 1\r\n")
+        await line.expect(b"OK 0 1\r\nOK\r\n")  # and the read has begun
+        assert await asyncio.to_thread(server.stop) == 0
+        server.command[1:3] = ["-m", "logd"]
+        server.start()
+        assert "not clean" not in server.log
+
+
 # -- torn tails ---------------------------------------------------------------------------------
 
 FORGED = encode_header(999, 1, 2, 9_999_999_999_999, "lines", body_sum(b"x\n")) + b"x\n"
