@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from damage.loop import Loop, Pushing, batch_of, close, create, new_topic, push
+from logd import disk
+from logd.checkpoint import Checkpoint
 from logd.partition import Partition
 from logd.protocol import Budget, Parser
 from logd.requests import Pushes
@@ -96,3 +98,29 @@ def test_a_partition_gets_older_while_the_daemon_is_down(tmp_path: Path, later_s
     again.open()
     push(again, loop, batch_of([b"c"]))
     assert len(again.view.partitions) == (2 if later_s > 40 else 1)
+
+
+STEPS = {"producers": (disk, "replace"), "file": (disk, "create"),
+         "index": (Partition, "save_index"), "checkpoint": (Checkpoint, "write")}  # fmt: skip
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_stop_after_a_roll_that_failed_is_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The disk was full: no new partition, and no trace of one."""
+    loop = Loop()
+    topic = create(tmp_path / "app", loop, partition_bytes=1)
+    push(topic, loop, batch_of([b"a"]))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*STEPS[step], refuse)
+        assert push(topic, loop, batch_of([b"b"])).error is not None
+    close(topic, loop)
+    again = new_topic(tmp_path / "app", loop)
+    assert again.open().clean
+    assert again.stats()["epoch"] == 1
+    assert push(again, loop, batch_of([b"b"])).offset == 1
