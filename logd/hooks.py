@@ -83,8 +83,9 @@ def run_hook(hook: Hook, running: Running) -> bool:
             env=environment,
             start_new_session=True,
         )
-    except OSError as error:
-        log.error("%s: cannot start %s: %s", hook.name, hook.command[0], error.strerror)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        log.error("%s: cannot start %s: %s", hook.name, hook.command[0], reason)
         return False
     running.started(process)
     try:

@@ -180,6 +180,13 @@ def test_one_that_cannot_be_started_keeps_the_partition(
     assert "cannot start" in log.text
 
 
+def test_words_that_no_command_can_have_are_a_failure_with_a_reason(
+    partition: Path, log: pytest.LogCaptureFixture
+) -> None:
+    assert run(partition, "/bin/true", "a\0b") is False
+    assert "cannot start /bin/true: embedded null byte" in log.text
+
+
 def test_one_that_takes_too_long_is_asked_to_end(
     tmp_path: Path, partition: Path, log: pytest.LogCaptureFixture
 ) -> None:
