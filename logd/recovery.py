@@ -95,10 +95,14 @@ def read_meta(directory: Path) -> tuple[str, list[Damage]]:
 
 
 def partition_firsts(directory: Path, state: State) -> list[int]:
-    """First offsets of the partitions there are, without those that have expired."""
+    """First offsets of the partitions there are, without those that have expired.
+
+    Those below `first` have, if a partition begins there; else the checkpoint is wrong.
+    """
     names = [match for match in map(_FILE_NAME.fullmatch, os.listdir(directory)) if match]
     firsts = sorted(int(match[1]) for match in names if match[2] == "log")
-    return [first for first in firsts if state.first <= first <= MAX_NUMBER]
+    lowest = state.first if state.first in firsts else 0
+    return [first for first in firsts if lowest <= first <= MAX_NUMBER]
 
 
 def _remove_expired(directory: Path, state: State) -> None:
@@ -114,6 +118,9 @@ def missing_files(firsts: list[int], state: State) -> list[Damage]:
     """What is not there of the log's beginning, which the checkpoint knows."""
     if firsts and firsts[0] == state.first:
         return []
+    if firsts and firsts[0] < state.first:
+        reason = f"no partition begins at its first offset, {state.first}"
+        return [Damage(0, 0, CHECKPOINT, 0, 0, reason)]
     next_, name = firsts[0] if firsts else state.next, f"{state.first:020d}.log"
     return [Damage(state.first, next_, name, 0, 0, "the file is missing")]
 

@@ -222,10 +222,16 @@ def test_a_checkpoint_that_belongs_to_another_log_costs_no_file(
     assert checkpoint.state is not None
     later = 10**6 if first > 1000 else checkpoint.state.next
     checkpoint.write(replace(checkpoint.state, first=first, partition=first, next=later))
-    _, opened = open_topic(topic_dir)
-    assert opened.damages
+    topic, opened = open_topic(topic_dir)
+    assert opened.damages[0].file == "checkpoint"
+    messages = [message for batch in state.batches for message in batch.messages]
+    assert list(accepted(read(topic, 0))[0].values()) == messages
     files = read_files(topic_dir)
     assert {name: files.get(name) for name in before} == before
+    offline.repair(topic_dir, accept_loss=True)
+    topic, opened = open_topic(topic_dir)
+    assert opened.damages == ()
+    assert list(accepted(read(topic, 0, len(messages)))[0].values()) == messages
 
 
 @BOTH
