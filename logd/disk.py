@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from logd.errors import IoError, LogdError, NoSpace
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MAX_BUFFERS = os.sysconf("SC_IOV_MAX")
-_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
+_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # the last for pipes: nobody waits for one
 
 
 class SyncFailed(Exception):
@@ -55,6 +56,8 @@ class File:
     def __init__(self, path: Path, flags: int = os.O_RDONLY) -> None:
         self.fd = -1
         self.fd = os.open(path, flags | _FLAGS, 0o600)
+        if not stat.S_ISREG(os.fstat(self.fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
 
     def __del__(self) -> None:
         if self.fd >= 0:
@@ -157,6 +160,12 @@ def rename(old: Path, new: Path) -> None:
 
 def remove(path: Path) -> None:
     os.unlink(path)
+
+
+def refuse_link(directory: Path) -> None:
+    """Files are opened by their whole path, and a link in the middle of it would be followed."""
+    if directory.is_symlink():
+        raise NotADirectoryError(errno.ENOTDIR, "a link, which is not followed", str(directory))
 
 
 def make_directory(path: Path) -> None:

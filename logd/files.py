@@ -78,8 +78,12 @@ def roll(old: Partition, producers: Producers, checkpoint: Checkpoint, state: St
     Partition(old.path.parent, old.next).path.unlink(missing_ok=True)  # of an attempt that failed
     new = Partition.create(old.path.parent, old.next)
     disk.sync_directory(new.path.parent)
-    old.save_index(closing=True)
-    checkpoint.write(replace(state, partition=new.first, position=0, next=new.next))
+    try:
+        old.save_index(closing=True)
+        checkpoint.write(replace(state, partition=new.first, position=0, next=new.next))
+    except OSError:
+        disk.remove(new.path)  # else it would be the newest at the next start
+        raise
     return new
 
 
