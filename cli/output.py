@@ -15,6 +15,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, BinaryIO
 
 import typer
@@ -52,6 +53,13 @@ def renderer(topic: str, form: Form, template: str | None) -> Render:
     if form is Form.json:
         return lambda batch: _as_json(topic, batch)
     return _as_text if form is Form.text else _as_raw
+
+
+def each_renderer(form: Form, template: str | None) -> Callable[[str], Render]:
+    """For several topics: in plain text each line says which topic it is from."""
+    if form is Form.text and template is None:
+        template = "{topic}: {message}"
+    return cache(lambda topic: renderer(topic, form, template))
 
 
 def _as_text(batch: Batch) -> bytes:

@@ -6,24 +6,26 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli import connect, source
+from cli.completion import complete_topic
 from cli.failures import Misuse
-from cli.output import Form, renderer
+from cli.output import Form, each_renderer, renderer
 from cli.progress import LONG_BYTES, Advance, bar, is_watched
 from cli.show import (
     Follow,
     Output,
     Quiet,
     Template,
-    Topic,
     follow,
     goes_to_a_file,
     say_following,
     show,
+    show_several,
 )
 from cli.since import parse_since
 
@@ -51,9 +53,34 @@ OrFirst = Annotated[
 ]
 
 
+Topics = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TOPIC",
+        help="Their names, or globs such as 'web-*'.",
+        show_default=False,
+        autocompletion=complete_topic,
+    ),
+]
+Cursor = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Go on where the last read with this name ended; the daemon keeps it."
+    ),
+]
+CursorFile = Annotated[
+    Path | None,
+    typer.Option("--cursor-file", metavar="FILE", help="The same, kept in this file."),
+]
+Merge = Annotated[
+    str,
+    typer.Option(metavar="time|arrival", help="How several topics are put in order."),
+]
+
+
 def read(
     ctx: typer.Context,
-    topic: Topic,
+    topics: Topics,
     offset: Offset = None,
     tail: Tail = None,
     since: Since = None,
@@ -61,26 +88,44 @@ def read(
     limit: Limit = None,
     forever: Follow = False,
     or_first: OrFirst = False,
+    cursor: Cursor = None,
+    cursor_file: CursorFile = None,
+    merge: Merge = "time",
     output: Output = Form.text,
     format: Template = None,
     quiet: Quiet = False,
     data_dir: source.Files = None,
     host: connect.Host = None,
 ) -> None:
-    """Print messages of a topic.
+    """Print messages of a topic, or of several.
 
-    From the first to the last, unless told otherwise.
+    From the first to the last, unless told otherwise. Several come in the order of time.
 
     \b
     log-cli read app --since 10m --forever
     log-cli read app --offset 100 --limit 5 --format '{offset} {message}'
+    log-cli read app --cursor nightly
+    log-cli read app 'web-*' -o json
     """
-    render = renderer(topic, output, format)
     now_ms = time.time_ns() // 1_000_000
     place = _place(offset, tail, since, now_ms)
     end, until_ms = _end(until, now_ms)
     limits: dict[str, Any] = {"limit": limit, "until": end, "or_first": or_first}
     origin: dict[str, Any] = {"host": host, "data_dir": data_dir, "quiet": quiet}
+    mark = _mark(cursor, cursor_file, data_dir)
+    if len(topics) > 1 or source.is_glob(topics[0]):
+        if mark is not None or data_dir is not None or end is not None:
+            raise Misuse("a cursor, --data-dir and --until with an offset are for one topic")
+        several = source.several(ctx, topics, host, merge, forever, quiet, or_first, **place)
+        render_each = each_renderer(output, format)
+        if forever:
+            say_following(" ".join(topics), quiet)
+        show_several(several, render_each, limit, until_ms, flushed=forever)
+        return
+    (topic,) = topics
+    render = renderer(topic, output, format)
+    if mark is not None:
+        origin["cursor"] = mark
     reader = source.reader(ctx, topic, follow=forever, **origin, **place, **limits)
     if forever:
         say_following(topic, quiet)
@@ -92,6 +137,15 @@ def read(
             show(reader, render, until_ms=until_ms, advance=advance)
     else:
         show(reader, render, until_ms=until_ms)
+
+
+def _mark(cursor: str | None, cursor_file: Path | None, data_dir: Path | None) -> str | Path | None:
+    """What keeps the place: a name, or a file."""
+    if cursor is not None and cursor_file is not None:
+        raise Misuse("give --cursor or --cursor-file, not both")
+    if data_dir is not None and (cursor or cursor_file):
+        raise Misuse("cursors need a daemon: leave out --data-dir")
+    return cursor if cursor is not None else cursor_file
 
 
 def _place(offset: str | None, tail: int | None, since: str | None, now_ms: int) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +16,7 @@ from cli.output import Form, Render, notice, stdout
 from cli.progress import Advance
 
 if TYPE_CHECKING:
+    from logd.merging import TopicsReader
     from logd.offline_reader import DirectoryReader
     from logd.reader import Reader
     from logd.reading import Batch
@@ -72,6 +73,28 @@ def follow(reader: Reader | DirectoryReader, render: Render, until_ms: int | Non
         for batch in _before(watch.each(reader.batches()), until_ms):
             out.write(render(batch))
             out.flush()
+
+
+def show_several(
+    reader: TopicsReader,
+    render_each: Callable[[str], Render],
+    limit: int | None,
+    until_ms: int | None,
+    *,
+    flushed: bool,
+) -> None:
+    """Messages of several topics; a follower's each at once."""
+    from cli.following import Watch
+    from logd.reading import Batch
+
+    with reader, stdout() as out, suppress(TimeUp), Watch(out.fileno(), until_ms) as watch:
+        for message in islice(watch.each(iter(reader)), limit):
+            if until_ms is not None and message.time_ms >= until_ms:
+                continue
+            batch = Batch(message.offset, message.time_ms, [message.value])
+            out.write(render_each(message.topic)(batch))
+            if flushed:
+                out.flush()
 
 
 def _before(batches: Iterable[Batch], until_ms: int | None) -> Iterable[Batch]:

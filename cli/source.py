@@ -16,9 +16,12 @@ from cli.output import notice
 
 if TYPE_CHECKING:
     from logd.commands import TopicInfo
+    from logd.merging import TopicsReader
     from logd.offline_reader import DirectoryReader
     from logd.reader import Reader
     from logd.reading import Gap, Rewind
+
+PATIENCE_S = 10.0  # with a daemon that went away in the middle of a read
 
 # Without LOGD_DATA_DIR: where that is set for the daemon, a read should still ask the daemon.
 Files = Annotated[
@@ -50,6 +53,7 @@ def reader(
         from logd.reader import Reader
 
         address = connect.address(ctx, host)
+        place |= _patience(follow, quiet)
         return Reader(address, topic, follow=follow, on_gap=on_gap, **place)
     refuse_both(host, data_dir)
     if follow:
@@ -60,6 +64,40 @@ def reader(
     if not say_in_use(data_dir, quiet) and files.torn:
         notice(f"{files.torn}; the next start of the daemon sets them aside", quiet)
     return files
+
+
+def several(
+    ctx: typer.Context,
+    names: list[str],
+    host: str | None,
+    merge: str,
+    follow: bool,
+    quiet: bool,
+    or_first: bool,
+    **place: Any,
+) -> TopicsReader:
+    from logd.merging import TopicsReader
+
+    if merge not in ("time", "arrival"):
+        raise Misuse("--merge is time or arrival")
+    order: Any = merge
+    return TopicsReader(
+        connect.address(ctx, host), names, merge=order, follow=follow, or_first=or_first,
+        on_gap=lambda gap: notice(str(gap), quiet), **_patience(follow, quiet), **place,
+    )  # fmt: skip
+
+
+def is_glob(name: str) -> bool:
+    return not set(name).isdisjoint("*?[")
+
+
+def _patience(follow: bool, quiet: bool) -> dict[str, Any]:
+    """A follower waits for a daemon that is away for as long as it takes, and says so."""
+
+    def on_trouble(error: Exception) -> None:
+        notice(f"{error}; trying again", quiet)
+
+    return {"patience_s": None if follow else PATIENCE_S, "on_trouble": on_trouble}
 
 
 def topics(
