@@ -42,7 +42,9 @@ STORAGE = (
     "config", "disk", "partition", "checkpoint", "repair", "files", "recovery", "view", "expiry",
     "topic", "store", "offline", "service",
 )  # fmt: skip
-CLIENTS = ("client", "link", "delivery", "spool", "reader", "writer", "__init__")
+CLIENTS = (
+    "client", "link", "attendant", "delivery", "spool", "gathering", "reader", "writer", "__init__",
+)  # fmt: skip
 LOOPS = {
     "aiohttp", "asyncio", "http", "select", "selectors", "signal", "socket", "socketserver", "ssl",
     "urllib", "uvloop",
