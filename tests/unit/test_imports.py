@@ -39,7 +39,10 @@ OFFLINE = {
 }  # what of it the tool needs where no daemon runs
 OFFLINE_COMMANDS = {"check", "repair", "reports", "source", "show"}
 DAEMON = {*STORAGE, "hooks", "bulk", "sending", "tcp", "server"}
-CLIENTS = ("bookmarks", "client", "link", "delivery", "spool", "reader", "writer", "__init__")
+CLIENTS = (
+    "bookmarks", "client", "link", "attendant", "delivery", "spool", "gathering", "reader", "writer",
+    "merging", "__init__",
+)  # fmt: skip
 LOOPS = {
     "aiohttp", "asyncio", "http", "select", "selectors", "signal", "socket", "socketserver", "ssl",
     "urllib", "uvloop",
