@@ -40,8 +40,8 @@ OFFLINE = {
 OFFLINE_COMMANDS = {"check", "repair", "reports", "source", "show"}
 DAEMON = {*STORAGE, "hooks", "bulk", "sending", "tcp", "server"}
 CLIENTS = (
-    "bookmarks", "client", "link", "attendant", "delivery", "spool", "gathering", "reader", "writer",
-    "merging", "__init__",
+    "bookmarks", "client", "link", "attendant", "delivery", "spool", "gathering", "reader",
+    "writer", "merging", "__init__",
 )  # fmt: skip
 LOOPS = {
     "aiohttp", "asyncio", "http", "select", "selectors", "signal", "socket", "socketserver", "ssl",
