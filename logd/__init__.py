@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from logd.client import Client
+    from logd.handler import LogdHandler
     from logd.reader import Reader
     from logd.reading import Message
+    from logd.records import log_context
     from logd.writer import Writer
 
-__all__ = ["Client", "Message", "Reader", "Writer"]
+__all__ = ["Client", "LogdHandler", "Message", "Reader", "Writer", "log_context"]
 __version__ = "0.1.0"
-_HOMES = {"Client": "client", "Message": "reading", "Reader": "reader", "Writer": "writer"}
+_HOMES = {
+    "Client": "client", "LogdHandler": "handler", "Message": "reading", "Reader": "reader",
+    "Writer": "writer", "log_context": "records",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
