@@ -24,7 +24,6 @@ from logd.writer import Writer
 
 REOPEN_S = 5.0  # after the daemon refused for good, or the spool's disk failed
 _WATCH_S = 5.0
-_FAILURES = (LogdError, OSError, ValueError, RuntimeError)  # of a writer's flush
 
 OnRefused = Callable[[int, LogdError], None]
 
@@ -209,7 +208,7 @@ class LossyWriter:
         with self._lock:
             life, self._ended = self._life, True
             if self.gap and life is not None:
-                with contextlib.suppress(*_FAILURES):
+                with contextlib.suppress(Exception):  # whatever it is, the program goes on
                     self.report()
         if life is not None:
             self.flush(end_s - monotonic())
@@ -229,12 +228,11 @@ class LossyWriter:
 
 def _flushed(writer: Writer, timeout_s: float) -> bool:
     """Is everything stored, or will never be? False: not yet."""
-    try:
-        writer.flush(timeout_s)
-    except TimeoutError:
-        return False
-    except _FAILURES:
-        pass  # the next write hears of it
+    with contextlib.suppress(Exception):  # the next write hears of it
+        try:
+            writer.flush(timeout_s)
+        except TimeoutError:
+            return False
     return True
 
 
@@ -242,7 +240,7 @@ def _close(writer: Writer, wait_s: float) -> None:
     """It may be about to connect, and take its time: that must not be the program's."""
 
     def close() -> None:
-        with contextlib.suppress(*_FAILURES):
+        with contextlib.suppress(Exception):  # whatever it is, the program goes on
             writer.close(0.0)
 
     closing = _started(close)

@@ -34,7 +34,10 @@ STORAGE = (
 OFFLINE = {"offline", "repair", "store"}  # what of it the tool needs where no daemon runs
 OFFLINE_COMMANDS = {"check", "repair", "reports"}
 DAEMON = {*STORAGE, "hooks", "bulk", "sending", "tcp", "server"}
-CLIENTS = ("bookmarks", "client", "link", "delivery", "spool", "reader", "writer", "__init__")
+CLIENTS = (
+    "bookmarks", "client", "link", "delivery", "spool", "reader", "writer", "forks", "lossy",
+    "records", "handler", "__init__",
+)  # fmt: skip
 LOOPS = {
     "aiohttp", "asyncio", "http", "select", "selectors", "signal", "socket", "socketserver", "ssl",
     "urllib", "uvloop",
@@ -129,7 +132,7 @@ def test_only_the_commands_know_a_terminal() -> None:
 def test_importing_the_clients_loads_neither_the_daemon_nor_a_loop() -> None:
     """They are meant for other people's programs, a Spark worker among them."""
     code = (
-        "import sys; from logd import Client, Reader, Writer\n"
+        "import sys; from logd import Client, LogdHandler, Reader, Writer\n"
         "print([name for name in sys.modules if name in sys.argv[1:]])"
     )
     unwanted = [*TERMINALS, "asyncio", "uvloop", "sortedcontainers", "logd.topic", "logd.disk"]
