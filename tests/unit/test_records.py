@@ -249,7 +249,7 @@ async def test_a_context_belongs_to_its_task() -> None:
 
     with log_context(server="a"):
         found = await asyncio.gather(request(1), request(2))
-    assert found == [{"server": "a", "request_id": 1}, {"server": "a", "request_id": 2}]
+    assert list(found) == [{"server": "a", "request_id": 1}, {"server": "a", "request_id": 2}]
 
 
 def test_a_context_that_is_left_from_elsewhere() -> None:
