@@ -253,6 +253,20 @@ def test_drops_are_reported_though_the_program_falls_silent(
     assert stored(daemon)[-1]["dropped"] == handler.dropped
 
 
+def test_what_the_daemon_refuses_is_counted_and_the_rest_goes_on(
+    tmp_path: Path, log: logging.Logger
+) -> None:
+    with running(tmp_path, max_batch_bytes=1024) as daemon:
+        handler = LogdHandler(daemon.address, "app")
+        log.addHandler(handler)
+        for message in ("one", "x" * 2000, "two"):
+            log.info(message)
+            handler.flush()
+        handler.close()
+        assert said(daemon) == ["one", "two"]
+    assert (handler.sent, handler.failed, handler.acknowledged) == (3, 1, 2)
+
+
 # -- processes ----------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
 from daemon import HANG_S, Daemon, messages, running
 
-from logd import LogdHandler
+from logd import LogdHandler, delivery
+from logd.pauses import Pauses
 
-FAULTS = 200
+FAULTS = 100  # in each of two runs
 KILL_EVERY = 10
 TIMEOUT_S = 0.3  # after so long a silence the handler's writer connects again
 KINDS = ("reset", "close", "deaf", "mute", "half-close there", "half-close here", "refuse")
@@ -65,17 +67,18 @@ class Proxy:
             while True:
                 near, _ = self._listener.accept()
                 kind = "none" if self.is_healed else self._random.choice(KINDS)
-                size = self._random.choice([0, 10, 300, 50_000, 100_000, 300_000])
+                size = self._random.choice([0, 300, 20_000, 60_000, 100_000])
                 self._connect(near, kind, size)
 
     def _connect(self, near: socket.socket, kind: str, size: int) -> None:
+        if kind == "refuse":
+            self._count(kind)
+            near.close()
+            return
         try:
-            if kind == "refuse":
-                raise ConnectionRefusedError
             far = socket.create_connection(self.target, HANG_S)
         except OSError:
-            self._count("refuse")
-            near.close()
+            near.close()  # the daemon is being killed; that is counted where it is done
             return
         self._pairs.append((near, far))
         backward = kind in ("mute", "half-close here")
@@ -161,10 +164,11 @@ def missing_where_reported(data: bytes) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("proxy", "spool"), [(1, False), (2, False), (3, True)], indirect=["proxy"])
+@pytest.mark.parametrize(("proxy", "spool"), [(1, False), (2, True)], indirect=["proxy"])
 def test_each_record_arrives_once_and_in_order_or_is_counted(
-    proxy: Proxy, spool: bool, tmp_path: Path
+    proxy: Proxy, spool: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(delivery, "Pauses", partial(Pauses, 0.01, 0.1))  # many faults in a minute
     log = logging.Logger("shop")
     with running(tmp_path) as daemon:
         aim(proxy, daemon)
@@ -182,4 +186,3 @@ def test_each_record_arrives_once_and_in_order_or_is_counted(
     assert (handler.emitted, handler.failed, handler.errors) == (written, 0, 0)
     assert missing_where_reported(data) == written
     assert (handler.dropped > 0) is not spool
-

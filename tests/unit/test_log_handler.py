@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ class Memory:
 
     def __init__(self, target: str, topic: str, **settings: Any) -> None:
         assert (settings["full"], settings["connect"]) == ("drop", "later")
+        assert settings["patience_s"] == math.inf
         self.room = 1_000_000
         self.messages: list[bytes] = []
         self.acknowledged = self.dropped = 0
