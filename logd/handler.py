@@ -47,6 +47,8 @@ class LogdHandler(logging.Handler):
     `acknowledged` messages are stored, reports of drops included. `errors` were handled.
     """
 
+    _has_ended = True  # till it is whole: `logging` closes also what could not be made
+
     def __init__(
         self,
         target: Target,
@@ -71,7 +73,6 @@ class LogdHandler(logging.Handler):
         self._topic, self._max_bytes, self._close_s = topic, max_bytes, close_s
         self._aside: deque[tuple[logging.LogRecord, bytes] | None] = deque()
         self._inside: set[int] = set()  # threads that are in the writer
-        self._has_ended = False
 
         def make(spool: Path | None, on_refused: OnRefused) -> Writer:
             forks.flush_with_worker(self)
@@ -84,6 +85,7 @@ class LogdHandler(logging.Handler):
         assert self.lock is not None
         self._spools = _Spools(Path(spool) if spool else None, make)
         self._writer = LossyWriter(self.lock, self._spools.writer, self._report)
+        self._has_ended = False
         forks.watch(self)
 
     @property
@@ -199,7 +201,8 @@ class LogdHandler(logging.Handler):
 
     def flush(self) -> None:
         """Wait until everything is stored, `close_s` at most."""
-        self._enter(lambda: self._writer.flush(self._close_s))
+        if not self._has_ended:
+            self._enter(lambda: self._writer.flush(self._close_s))
 
     def close(self) -> None:
         """Flush, and end; what then is lost is said on stderr, unless `raiseExceptions` is off."""

@@ -74,6 +74,7 @@ class LossyWriter:
         self.gap = 0  # dropped since the last report
         self._gap_at: tuple[object, int] = (None, 0)  # what was settled when it began
         self._watcher: threading.Thread | None = None
+        self._waited_at: tuple[object, int, int] = (None, 0, 0)  # in vain
 
     @property
     def acknowledged(self) -> int:
@@ -198,11 +199,13 @@ class LossyWriter:
     def flush(self, timeout_s: float) -> None:
         """Wait until all is stored, or not."""
         life = self._life
-        if life is not None:
-            _flushed(life.writer, max(0.0, timeout_s))
+        if life is not None and not _flushed(life.writer, max(0.0, timeout_s)):
+            self._waited_at = (life, life.settled, self.offered)
 
     def end(self, timeout_s: float) -> int:
         """Flush, report and close; how many are lost or dropped and nobody has been told."""
+        if self._life and self._waited_at == (self._life, self._life.settled, self.offered):
+            timeout_s = 0.0  # `logging` flushes, then closes: one wait is enough
         end_s = monotonic() + timeout_s
         self.flush(timeout_s)
         with self._lock:

@@ -208,6 +208,30 @@ def test_what_nobody_was_told_is_said_on_stderr(
     assert counts(handler) == (6, 2, 4, 2)
 
 
+@pytest.mark.parametrize(
+    ("between", "waits"), [("", [5.0, 0.0]), ("a record", [5.0, 5.0]), ("progress", [5.0, 5.0])]
+)
+def test_a_flush_in_vain_is_not_repeated_by_close(
+    writers: list[Memory], monkeypatch: pytest.MonkeyPatch, between: str, waits: list[float]
+) -> None:
+    waited: list[float] = []
+
+    def flush(timeout_s: float) -> None:
+        waited.append(round(timeout_s))
+        raise TimeoutError
+
+    handler = LogdHandler("127.0.0.1:1", "app", close_s=5.0)
+    monkeypatch.setattr(writers[0], "flush", flush)
+    log(handler, "1", "2")
+    handler.flush()
+    if between == "a record":
+        log(handler, "3")
+    elif between == "progress":
+        writers[0].acknowledged += 1
+    handler.close()
+    assert waited[:2] == waits
+
+
 def test_a_report_that_is_lost_is_no_lost_record(handler: LogdHandler, writer: Memory) -> None:
     writer.room = 1
     log(handler, "1", "2")
@@ -390,6 +414,21 @@ def test_wrong_settings_are_refused_at_once() -> None:
         LogdHandler("here and there", "app")
     with pytest.raises(LogdError):
         LogdHandler("127.0.0.1:1", "../app")
+
+
+@pytest.mark.parametrize("address", ["here and there", 7])
+def test_a_handler_that_could_not_be_made_is_closed_all_the_same(address: Any) -> None:
+    made: list[LogdHandler] = []
+
+    class Kept(LogdHandler):
+        def createLock(self) -> None:
+            made.append(self)
+            super().createLock()
+
+    with pytest.raises((ValueError, TypeError)):
+        Kept(address, "app")
+    made[0].flush()
+    made[0].close()
 
 
 def test_each_process_has_a_spool_of_its_own(tmp_path: Path) -> None:
