@@ -2,10 +2,14 @@
 
 A child has a copy of the parent's socket and of its locks, and none of its threads. It must not
 send what the parent has gathered, and must not hold the parent's connection or spool open.
+
+The first connection of a process imports a codec. A fork in the middle of that leaves half of it in
+the child, where every connection then fails (seen in tests), so it is imported here.
 """
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401  see above
 import os
 import sys
 import weakref

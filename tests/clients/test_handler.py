@@ -62,7 +62,7 @@ def run(program: str, address: str, *arguments: str) -> subprocess.CompletedProc
 
 
 def assert_went_well(done: subprocess.CompletedProcess[str]) -> None:
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
 # -- set up as programs do ----------------------------------------------------------------------
