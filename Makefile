@@ -8,7 +8,7 @@ BENCH_READY := $(VENV)/bench-ready
 DATA ?= data
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit integration damage faults test-faults mutations bench packages bench-packages constraints clean
+.PHONY: help run test check unit integration clients damage faults test-faults mutations bench packages bench-packages constraints clean
 
 help:
 	@echo "make run     set up, start the daemon on 127.0.0.1:1774 with its data in ./$(DATA)"
@@ -39,7 +39,7 @@ run: $(READY)
 	@echo "  $(BIN)/log-cli read app --forever"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
-test: check packages unit integration damage faults
+test: check packages unit integration clients damage faults
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -51,6 +51,9 @@ unit: $(READY)
 
 integration: $(READY)
 	$(BIN)/pytest tests/integration
+
+clients: $(READY)
+	$(BIN)/pytest tests/clients
 
 damage: $(READY)
 	$(BIN)/pytest tests/damage

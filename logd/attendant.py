@@ -97,6 +97,12 @@ class Attendant:
             bell, self._bell = self._bell, -1
             os.close(bell)
 
+    def abandon(self) -> None:
+        """In a forked child, which has no such thread: let go of the copy of what it woke up by."""
+        if self._bell >= 0:
+            bell, self._bell = self._bell, -1
+            os.close(bell)
+
     @contextmanager
     def unlocked(self) -> Iterator[None]:
         try:

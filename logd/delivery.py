@@ -187,6 +187,13 @@ class Delivery:
         if self._spool is not None:
             self._spool.close()
 
+    def abandon(self) -> None:
+        """In a forked child: close its copies of what is the parent's, and say nothing to anybody."""
+        self._hang_up()
+        self._attendant.abandon()
+        if self._spool is not None:
+            self._spool.abandon()
+
     def resolve(self, offers: list[tuple[int, Any]], result: int | Exception) -> None:
         """Tell futures, soon and without the lock."""
         for i, future in offers:

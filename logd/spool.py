@@ -72,7 +72,7 @@ class Spool:
             self.unread_bytes = sum(segment.size for segment in later) - self._read_at
             self._save_state()  # before anything is sent under the name
         except BaseException:
-            self._let_go()
+            self.abandon()
             raise
 
     @property
@@ -164,7 +164,7 @@ class Spool:
         try:
             self._save_state()
         finally:
-            self._let_go()
+            self.abandon()
 
     # -- segments -------------------------------------------------------------------------------
 
@@ -214,7 +214,8 @@ class Spool:
         newest = max(0, len(self._segments) - 1)
         return newest, self._segments[-1].size if self._segments else 0
 
-    def _let_go(self) -> None:
+    def abandon(self) -> None:
+        """Close its files as they are."""
         for descriptor in (self._file, self._lock):
             if descriptor >= 0:
                 os.close(descriptor)

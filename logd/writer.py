@@ -171,6 +171,10 @@ class Writer(Gathering):
                 self.failed()
                 self._delivery.end()
 
+    def abandon(self) -> None:
+        """In a forked child: close its copies of what is the parent's. The parent's goes on."""
+        self._delivery.abandon()
+
     def __enter__(self) -> Self:
         return self
 

@@ -41,7 +41,7 @@ OFFLINE_COMMANDS = {"check", "repair", "reports", "source", "show"}
 DAEMON = {*STORAGE, "hooks", "bulk", "sending", "tcp", "server"}
 CLIENTS = (
     "bookmarks", "client", "link", "attendant", "delivery", "spool", "gathering", "reader",
-    "writer", "merging", "__init__",
+    "writer", "merging", "forks", "lossy", "records", "handler", "__init__",
 )  # fmt: skip
 LOOPS = {
     "aiohttp", "asyncio", "http", "select", "selectors", "signal", "socket", "socketserver", "ssl",
@@ -137,7 +137,7 @@ def test_only_the_commands_know_a_terminal() -> None:
 def test_importing_the_clients_loads_neither_the_daemon_nor_a_loop() -> None:
     """They are meant for other people's programs, a Spark worker among them."""
     code = (
-        "import sys; from logd import Client, Reader, Writer\n"
+        "import sys; from logd import Client, LogdHandler, Reader, Writer\n"
         "print([name for name in sys.modules if name in sys.argv[1:]])"
     )
     unwanted = [*TERMINALS, "asyncio", "uvloop", "sortedcontainers", "logd.topic", "logd.disk"]
