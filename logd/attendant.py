@@ -8,6 +8,7 @@ looks after decides what is due and what to watch; nothing here knows of batches
 from __future__ import annotations
 
 import logging
+import math
 import os
 import select
 import threading
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Protocol
 
+_NESTED_S = 0.05  # of sleep at a time, where a callback waits for its own thread
 _log = logging.getLogger("logd.writer")
 
 
@@ -69,11 +71,11 @@ class Attendant:
 
     def wait(self, timeout_s: float | None) -> None:
         """Until the thread has done something, or this time is over. It may be about nothing."""
-        if self.is_current:  # a callback: nobody else would do it
-            self._turn(timeout_s)
+        if self.is_current:  # a callback: nobody else would do it, or tell it that all is done
+            self._turn(_NESTED_S if timeout_s is None else min(timeout_s, _NESTED_S))
             return
         self._waiting += 1
-        self.attend(0.0)
+        self.attend(math.inf)  # nobody is woken: what is to be done is known
         try:
             self._progress.wait(timeout_s)
         finally:

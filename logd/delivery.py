@@ -31,7 +31,6 @@ from logd.pauses import Pauses
 from logd.spool import Spool
 
 WINDOW_BYTES = 8 << 20  # of a spool's batches in memory at a time
-AHEAD_BYTES = 2 << 20  # of batches that wait though there is a connection
 _LONGEST_SLEEP_S = 60.0
 _BUSY_S = 0.01
 _WATCH_S = 0.1  # at a time, by a thread that waits
@@ -120,11 +119,6 @@ class Delivery:
     def size(self) -> int:
         """Bytes that wait: in memory, or with a spool on disk."""
         return self._outbox.size if self._spool is None else self._spool.size
-
-    @property
-    def is_behind(self) -> bool:
-        """Would it be better to wait than to add more? What waits for long leaves the caches."""
-        return self._spool is None and self._link is not None and self._outbox.size > AHEAD_BYTES
 
     def add(self, batch: Batch, note: str = "-") -> None:
         """Take over a batch: it has a number from then on. OSError where the spool cannot."""

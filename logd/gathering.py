@@ -158,8 +158,6 @@ class Gathering:
                     self._drop(message)
                     return
                 self._wait(None)
-        while self._full == "wait" and self._delivery.is_behind:
-            self._wait(None)
 
     @property
     def _is_full(self) -> bool:

@@ -51,6 +51,7 @@ class Writer(Gathering):
     """
 
     __slots__ = (
+        "_closing",
         "_on_loss",
         "_on_refused",
         "acknowledged",
@@ -86,6 +87,7 @@ class Writer(Gathering):
             full=full, room_bytes=spool_bytes if spool else queue_bytes,
         )  # fmt: skip
         self._on_loss, self._on_refused = on_loss, on_refused
+        self._closing = False
         self.acknowledged = 0
         self.first_offset: int | None = None
         self.next_offset: int | None = None
@@ -156,8 +158,10 @@ class Writer(Gathering):
 
         What is in a spool may stay there: it is waited for no longer than CLOSE_S unless asked.
         """
-        if self._closed:
-            return
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
         if timeout_s is None and self.spool is not None:
             timeout_s = CLOSE_S
         try:
