@@ -182,7 +182,7 @@ class Delivery:
             self._spool.close()
 
     def abandon(self) -> None:
-        """In a forked child: close its copies of what is the parent's, and say nothing to anybody."""
+        """In a forked child: close its copies of what is the parent's, without a word."""
         self._hang_up()
         self._attendant.abandon()
         if self._spool is not None:
