@@ -15,6 +15,7 @@ import typer
 
 from cli import connect, failures
 from cli.check import check
+from cli.forward import forward
 from cli.ping import ping
 from cli.read import read
 from cli.repair import repair
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (write, read, tail, stats, topics, ping, check, repair):
+for command in (write, read, tail, stats, topics, ping, forward, check, repair):
     app.command()(command)
 
 
