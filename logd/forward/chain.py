@@ -15,11 +15,11 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from logd.forward.content import HEAD_BYTES, UNREADABLE, Identity, head_of, heads_agree, tail_at
+from logd.forward.content import UNREADABLE, Identity
 from logd.forward.lines import Limits, Piece, next_piece
 from logd.forward.siblings import Unsettled
 from logd.forward.sources import Register, Source, State
-from logd.forward.survey import Found, Places, survey
+from logd.forward.survey import Found, Places, is_intact, survey
 
 RETRY_S = 5.0  # before a file that could not be opened is tried again
 _MAX_FAILURES = 20
@@ -173,19 +173,6 @@ class Chain:
         away = source.state is State.away
         wait_s = self._patience.rotated_line_s if away else self._patience.partial_s
         return wait_s is not None and now_s - source.grown_s >= wait_s
-
-
-def is_intact(source: Source) -> bool:
-    """Has the file still the bytes that we know of it? If it has grown, we know more now."""
-    content = source.content
-    assert content is not None
-    head = head_of(content.read(0, HEAD_BYTES))
-    if content.size() < source.at or not heads_agree(head, source.head):
-        return False
-    if tail_at(content, source.at) != source.tail:
-        return False
-    source.head = max(head, source.head, key=len)
-    return True
 
 
 def identity_of(path: str) -> Identity | None:

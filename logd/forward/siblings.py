@@ -28,6 +28,7 @@ _TRIES = 20
 _SUFFIX = re.compile(r"[._-](?:old|[A-Za-z0-9.:+_-]*[0-9][A-Za-z0-9.:+_-]*)")
 _GENERATION = re.compile(r"[.-]?([0-9]{1,4})")
 _WHOLE_S = 1_000_000_000
+_UNMOVED_NS = 20_000_000
 
 
 class Unsettled(Exception):
@@ -43,6 +44,7 @@ class Entry(NamedTuple):
     size: int
     mtime_ns: int
     is_base: bool
+    is_unmoved: bool = False  # written under this name; a rename changes the time of change too
 
     @property
     def age(self) -> tuple[bool, int, int]:
@@ -55,6 +57,7 @@ class Named(NamedTuple):
     path: str
     identity: Identity
     mtime_ns: int
+    ctime_ns: int
 
 
 class Look(NamedTuple):
@@ -119,7 +122,8 @@ def listing(base: str) -> list[Named]:
                 except OSError:
                     continue  # gone since; the second listing decides
                 identity = (status.st_dev, status.st_ino)
-                found.append(Named(f"{directory}/{entry.name}", identity, status.st_mtime_ns))
+                path = f"{directory}/{entry.name}"
+                found.append(Named(path, identity, status.st_mtime_ns, status.st_ctime_ns))
     except (FileNotFoundError, NotADirectoryError):
         return []
     paths = {named.path for named in found}
@@ -152,6 +156,7 @@ def _opened(base: str, chosen: list[Named]) -> list[Entry] | None:
             content.size(),
             content.mtime_ns(),
             named.path == base,
+            named.ctime_ns - named.mtime_ns < _UNMOVED_NS,
         )
         entries.append(entry)
         if content.identity != named.identity:

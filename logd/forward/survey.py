@@ -7,8 +7,8 @@ In this order, for one path:
    source has: the copy of a `copytruncate`, or the compressed archive. It goes on there, at its
    position. A copy that is shorter than what was read (it was made before the last lines came) has
    nothing left to read; only a truncation makes such copies, so only after one is this believed.
-3. A file that is the start of one that is still being read is a copy that may be under way: it is
-   left alone. When the original is truncated, rule 2 finds it.
+3. A file that is the start of another one is a copy, perhaps one under way: it is left alone. When
+   the original is truncated, rule 2 finds it.
 4. What is left, and is newer than all that was known, came and was rotated unseen: new sources.
    What is older was there before the forwarder was, and is nobody's.
 
@@ -17,7 +17,6 @@ Nothing here is read for shipping, and nothing is saved; `Found` says what chang
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
@@ -25,9 +24,11 @@ from logd.forward import siblings
 from logd.forward.content import (
     HEAD_BYTES,
     UNREADABLE,
+    Content,
     Identity,
     Plain,
     check_of,
+    head_of,
     heads_agree,
     same_start,
     tail_at,
@@ -36,7 +37,6 @@ from logd.forward.siblings import Entry, Look, not_older
 from logd.forward.sources import Register, Source, State
 
 KEEP_DONE = 8  # finished generations of a path that are remembered, against archives of odd times
-FRESH_NS = 60_000_000_000
 
 
 class Found(NamedTuple):
@@ -104,13 +104,16 @@ class _Survey:
                 continue
             if entry.is_base and source.state is State.done:
                 return  # what was rotated away does not come back: the inode is used again
-            if holds(entry, source):
+            if entry.size >= source.size and holds(entry, source):
                 self._bind(source, entry)
-            elif entry.is_base:
+            else:  # a file that has become smaller was truncated, whatever is in it now
                 self._truncated.add(source)
                 source.let_go()
             return
         self._bind_elsewhere(source)
+        if source.content is not None and not is_intact(source):
+            self._truncated.add(source)  # and then moved out of sight
+            source.let_go()
 
     def _bind_elsewhere(self, source: Source) -> None:
         """Rotated to a name that is no sibling's, but that the globs match too."""
@@ -144,29 +147,35 @@ class _Survey:
             for entry in self._free
             if not entry.is_base and not_older(entry.mtime_ns, source.mtime_ns)
         ]
-        whole = (entry for entry in copies if source.head and holds(entry, source))
-        starts = (
+        is_known = bool(source.head or source.mark.position)
+        whole = [entry for entry in copies if is_known and holds(entry, source)]
+        starts = [
             entry
             for entry in copies
             if source in self._truncated
             and 0 < entry.size < source.mark.position
             and heads_agree(entry.head, source.head)
-        )
-        for entry in (*whole, *starts):
+        ]
+        if found := whole or starts:  # of several copies the longest; the others are its starts
+            entry = max(found, key=lambda entry: entry.size)
             source.identity = entry.content.identity
             self._bind(source, entry)
-            return
 
     # -- 3 and 4 ----------------------------------------------------------------------------------
 
     def _new_sources(self) -> list[Source]:
         new = []
         for entry in list(self._free):
-            if self._is_due(entry) and not self._is_copy(entry):
-                source = self._register.add(self._base, entry.content.identity)
-                source.mtime_ns = self._newest_ns if entry.is_base else entry.mtime_ns
-                self._bind(source, entry)
-                new.append(source)
+            if not self._is_due(entry):
+                continue
+            if self._is_copy(entry):
+                self._free.remove(entry)
+                entry.content.close()
+                continue
+            source = self._register.add(self._base, entry.content.identity)
+            source.mtime_ns = self._newest_ns if entry.is_base else entry.mtime_ns
+            self._bind(source, entry)
+            new.append(source)
         return new
 
     def _is_due(self, entry: Entry) -> bool:
@@ -176,17 +185,17 @@ class _Survey:
         return entry.size > 0 and (newer or entry.path in self._places.wanted)
 
     def _is_copy(self, entry: Entry) -> bool:
-        """Is it the start of a file that is there too? A short one may be so by chance, unless it
-        is being written just now."""
-        fresh = time.time_ns() - entry.mtime_ns < FRESH_NS
-        if entry.is_base or not (fresh or entry.size >= HEAD_BYTES):
+        """Is it the start of another file that is there or is still open? An archive is, too."""
+        if entry.is_base:
             return False
-        bases = [other.content for other in self._free if other.is_base]
-        read = [source.content for source in self._bound if source.content is not None]
+        sources = self._register.of(self._base)
+        read = [source.content for source in sources if source.content is not None]
+        free = [other.content for other in self._free if other is not entry]
         return any(
-            content.size() >= entry.size and same_start(entry.content, content)
-            for content in (*read, *bases)
-            if not content.is_archive
+            content.size() >= entry.size
+            and _is_no_chance(entry, content)
+            and same_start(entry.content, content)
+            for content in (*read, *free)
         )
 
     # -- the result -------------------------------------------------------------------------------
@@ -223,6 +232,28 @@ def holds(entry: Entry, source: Source) -> bool:
         return check_of(tail_at(entry.content, source.mark.position)) == source.mark.check
     except UNREADABLE:
         return False
+
+
+def is_intact(source: Source) -> bool:
+    """Has the file still the bytes that we know of it? If it has grown, we know more now."""
+    content = source.content
+    assert content is not None
+    head = head_of(content.read(0, HEAD_BYTES))
+    if content.size() < max(source.at, source.size) or not heads_agree(head, source.head):
+        return False
+    if tail_at(content, source.at) != source.tail:
+        return False
+    source.head = max(head, source.head, key=len)
+    return True
+
+
+def _is_no_chance(entry: Entry, content: Content) -> bool:
+    """Are the same bytes a proof? The first line of each generation may be the same, so a short
+    file has to be one that was never renamed, or have the other one's time, as archives do."""
+    same_time = (
+        not_older(entry.mtime_ns, content.mtime_ns()) and entry.mtime_ns <= content.mtime_ns()
+    )
+    return entry.size >= HEAD_BYTES or entry.is_unmoved or same_time
 
 
 def _attach(source: Source, entry: Entry) -> None:
