@@ -84,8 +84,10 @@ class Chain:
         live = self.live
         if live is None or live.content is None:
             return True
-        seen = (live.content.size(), live.content.mtime_ns())
-        return seen == live.seen or is_intact(live)
+        if (live.content.size(), live.content.mtime_ns()) == live.seen:
+            return True
+        # Of an empty file nothing is known: it may have been filled, copied and truncated unseen.
+        return live.size > 0 and is_intact(live)
 
     def _survey(self, now_s: float, places: Places) -> Found | None:
         try:

@@ -37,6 +37,8 @@ from logd.forward.siblings import Entry, Look, not_older
 from logd.forward.sources import Register, Source, State
 
 KEEP_DONE = 8  # finished generations of a path that are remembered, against archives of odd times
+# logrotate gives an archive the time that the log had when the rotation began, before the copy.
+SLACK_NS = 60_000_000_000
 
 
 class Found(NamedTuple):
@@ -56,7 +58,7 @@ def survey(register: Register, base: str, places: Places) -> Found:
     """Bind the sources of `base` to files, with new ones where due. Raises Unsettled."""
     known = register.of(base)
     floor_ns = max((source.mtime_ns for source in known), default=register.looked_ns)
-    sought = [source.mtime_ns for source in known if _may_be_sought(source)]
+    sought = [source.mtime_ns - SLACK_NS for source in known if _may_be_sought(source)]
     identities = {source.identity for source in known}
     seen = siblings.look(base, min([floor_ns, *sought]), identities, places.wanted)
     with register.lock:
@@ -145,7 +147,7 @@ class _Survey:
         copies = [
             entry
             for entry in self._free
-            if not entry.is_base and not_older(entry.mtime_ns, source.mtime_ns)
+            if not entry.is_base and entry.mtime_ns >= source.mtime_ns - SLACK_NS
         ]
         is_known = bool(source.head or source.mark.position)
         whole = [entry for entry in copies if is_known and holds(entry, source)]
@@ -157,7 +159,7 @@ class _Survey:
             and heads_agree(entry.head, source.head)
         ]
         if found := whole or starts:  # of several copies the longest; the others are its starts
-            entry = max(found, key=lambda entry: entry.size)
+            entry = max(found, key=lambda entry: (entry.size, entry.age))
             source.identity = entry.content.identity
             self._bind(source, entry)
 

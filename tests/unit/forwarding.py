@@ -115,14 +115,14 @@ class World:
         self._pending = b""
 
     def line(self, pad: int = 0) -> None:
-        whole = b"line %d %s" % (len(self.written), b"x" * pad)
+        whole = b"%d. line %s" % (len(self.written), b"x" * pad)
         self.append(whole.removeprefix(self._pending) + b"\n")
         self.written.append(whole)
         self._pending = b""
 
     def half_a_line(self) -> None:
         if not self._pending:
-            self._pending = b"line %d " % len(self.written)
+            self._pending = b"%d. li" % len(self.written)
             self.append(self._pending)
 
     def append(self, data: bytes) -> None:

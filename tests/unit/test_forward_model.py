@@ -83,6 +83,7 @@ class Story:
 @example(["line", "turn", "line", "rotate", "compress", "line", "rotate", "compress", "kill"])
 @example(["line", "turn", "copy", "line", "turn", "kill", "turn", "copytruncate", "ack", "kill"])
 @example(["long", "full", "turn", "copytruncate", "line", "turn", "copytruncate", "kill", "room"])
+@example(["line", "copy", "turn", "rotate", "half", "turn", "copytruncate"])
 @example(["line", "kill behind", "turn", "rotate", "compress", "line"])
 def test_each_line_arrives_once_and_in_order(steps: list[str]) -> None:
     with tempfile.TemporaryDirectory() as directory:
