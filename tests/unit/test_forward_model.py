@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ class Story:
 
     def step(self, name: str) -> None:
         world = self.world
-        steps = {
+        steps: dict[str, Callable[[], object]] = {
             "line": world.line,
             "long": lambda: world.line(pad=700),
             "half": world.half_a_line,

@@ -81,10 +81,10 @@ class Shipper:
     def log(self) -> str:
         return self._log.read_text() if self._log.exists() else ""
 
-    def until_said(self, text: str) -> None:
+    def until_said(self, text: str, times: int = 1) -> None:
         """Wait for it to say this. Each look takes the time that its exit is waited for."""
         for _ in range(int(HANG_S * 100)):
-            if text in self.log:
+            if self.log.count(text) >= times:
                 return
             assert self.lives_for(0.01), self.log
         raise AssertionError(f"it never said {text!r}:\n{self.log}")
