@@ -47,15 +47,28 @@ class Chain:
 
     def look(self, now_s: float, places: Places) -> Found | None:
         """See what has changed, and begin a new round. What a survey found, if there was one."""
+        if self._is_quiet():
+            return None
         found = None
         if self._is_changed or self._is_other_file(now_s) or not self._is_live_intact():
             found = self._survey(now_s, places)
         for source in list(self.queue):
             self._attend(source, now_s)
-        newest_first = [(source, source.content.size()) for source in reversed(self.queue)
+        self._round = [(source, source.content.size()) for source in reversed(self.queue)
                         if source.content is not None]  # fmt: skip
-        self._round = newest_first
         return found
+
+    def _is_quiet(self) -> bool:
+        """Is there one file, read to its end and unchanged since? One call for most of them."""
+        if self._is_changed or len(self.queue) != 1 or self.live is None:
+            return False
+        try:
+            status = os.stat(self.base)
+        except OSError:
+            return False
+        live, seen = self.live, (status.st_size, status.st_mtime_ns)
+        is_same = (status.st_dev, status.st_ino) == live.identity and seen == live.seen
+        return is_same and live.at == status.st_size and live.mtime_ns >= status.st_mtime_ns
 
     @property
     def is_settled(self) -> bool:

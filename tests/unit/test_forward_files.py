@@ -6,13 +6,16 @@ import gzip
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forwarding import Life, Outbox, World, options
 
 from logd.errors import DataDirError
+from logd.forward import chain
 from logd.forward.chain import Patience
-from logd.forward.lines import Limits
+from logd.forward.content import Plain
+from logd.forward.lines import Limits, Piece, next_piece
 from logd.forward.siblings import is_sibling
 from logd.forward.sources import Mark, moves_of, note_of
 from logd.forward.state import StateDir
@@ -190,6 +193,55 @@ def test_grown_past_our_position_after_a_truncation(
     world.append(b"two, which is longer than what was there before\n")
     life.settle()
     assert outbox.delivered == [b"one", b"two, which is longer than what was there before"]
+
+
+def test_truncated_while_it_is_read(
+    tmp_path: Path, outbox: Outbox, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read then belongs to another generation than the position; it must not be shipped."""
+    world.append(b"one\n")
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.settle()
+    world.append(b"two\n")
+    calls: list[object] = []
+
+    def truncating(*args: Any, **kwargs: Any) -> Piece | None:
+        if not calls:
+            world.copytruncate()
+            world.append(b"three, which is rather long\nfour\n")
+        calls.append(args)
+        return next_piece(*args, **kwargs)
+
+    monkeypatch.setattr(chain, "next_piece", truncating)
+    life.settle()
+    assert outbox.delivered == [b"one", b"two", b"three, which is rather long", b"four"]
+
+
+@pytest.mark.parametrize("moment", range(12))
+def test_a_program_that_changes_files_at_any_moment(
+    tmp_path: Path, outbox: Outbox, world: World, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """It writes its last line to the old file and the next to the new one, between two looks."""
+    world.append(b"one\n")
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.turn()
+    old = world.path.open("ab", buffering=0)
+    world.rotate()
+    life.turn()
+    calls, size = [0], Plain.size
+
+    def changing(content: Plain) -> int:
+        if calls[0] == moment:
+            old.write(b"two\n")
+            world.append(b"three\n")
+        calls[0] += 1
+        return size(content)
+
+    monkeypatch.setattr(Plain, "size", changing)
+    life.settle()
+    old.close()
+    assert calls[0] > moment
+    assert outbox.delivered == [b"one", b"two", b"three"]
 
 
 def test_lines_that_come_late_to_a_rotated_file(

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 EXAMPLES = 20_000 if os.environ.get("LOGD_LONG") == "1" else 300
 WRITE = st.sampled_from(["line", "line", "long", "half"])
 ROTATE = st.sampled_from(["rotate", "copytruncate", "compress", "compress2", "copy"])
-FORWARD = st.sampled_from(["turn", "turn", "quick", "ack", "full", "room"])
+FORWARD = st.sampled_from(["turn", "turn", "quick", "ack", "full", "room", "fast", "slow"])
 KILL = st.sampled_from(["kill", "kill before", "kill behind"])
 STEPS = st.lists(st.one_of(WRITE, WRITE, ROTATE, FORWARD, FORWARD, KILL), max_size=40)
 
@@ -48,6 +48,8 @@ class Story:
             "quick": lambda: self._turn(0.01),
             "full": lambda: setattr(self.outbox, "full", True),
             "room": lambda: setattr(self.outbox, "full", False),
+            "fast": lambda: setattr(self.outbox, "is_quick", True),
+            "slow": lambda: setattr(self.outbox, "is_quick", False),
             "kill": self._restart,
             "kill before": lambda: setattr(self.outbox, "kill_before", True),
             "kill behind": lambda: setattr(self.outbox, "kill_behind", True),
@@ -85,6 +87,7 @@ class Story:
 @example(["line", "turn", "copy", "line", "turn", "kill", "turn", "copytruncate", "ack", "kill"])
 @example(["long", "full", "turn", "copytruncate", "line", "turn", "copytruncate", "kill", "room"])
 @example(["line", "copy", "turn", "rotate", "half", "turn", "copytruncate"])
+@example(["fast", "line", "kill behind", "turn"])
 @example(["line", "kill behind", "turn", "rotate", "compress", "line"])
 def test_each_line_arrives_once_and_in_order(steps: list[str]) -> None:
     with tempfile.TemporaryDirectory() as directory:
