@@ -134,7 +134,7 @@ MUTATIONS = [
     Mutation("forward: bytes before the position not compared", "logd/forward/survey.py",
              "return check_of(tail_at(entry.content, source.mark.position)) == source.mark.check",
              "return True",
-             FORWARD_MODEL),
+             FORWARD_FILES + "test_generations_that_all_start_with_the_same_long_line"),
     # -- checks
     Mutation("header's sum not checked", "logd/batch.py",
              "    if xxh32_hexdigest(covered).encode() != head:\n        return None\n", "",

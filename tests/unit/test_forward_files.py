@@ -195,6 +195,20 @@ def test_grown_past_our_position_after_a_truncation(
     assert outbox.delivered == [b"one", b"two, which is longer than what was there before"]
 
 
+def test_generations_that_all_start_with_the_same_long_line(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    banner = b"x" * 2000
+    world.append(banner + b"\none\n")
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.settle()
+    life.kill()
+    world.copytruncate()
+    world.append(banner + b"\ntwo\nthree\n")
+    Life(tmp_path / "state", outbox, options(world.path)).settle()
+    assert outbox.delivered == [banner, b"one", banner, b"two", b"three"]
+
+
 def test_truncated_while_it_is_read(
     tmp_path: Path, outbox: Outbox, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,13 +222,13 @@ def test_truncated_while_it_is_read(
     def truncating(*args: Any, **kwargs: Any) -> Piece | None:
         if not calls:
             world.copytruncate()
-            world.append(b"three, which is rather long\nfour\n")
+            world.append(b"abc\ndef\nghi\n")  # a whole line where the next was to be read
         calls.append(args)
         return next_piece(*args, **kwargs)
 
     monkeypatch.setattr(chain, "next_piece", truncating)
     life.settle()
-    assert outbox.delivered == [b"one", b"two", b"three, which is rather long", b"four"]
+    assert outbox.delivered == [b"one", b"two", b"abc", b"def", b"ghi"]
 
 
 @pytest.mark.parametrize("moment", range(12))

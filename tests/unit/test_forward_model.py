@@ -16,7 +16,7 @@ from forwarding import Killed, Life, Outbox, World, options
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-EXAMPLES = 20_000 if os.environ.get("LOGD_LONG") == "1" else 300
+EXAMPLES = 5_000 if os.environ.get("LOGD_LONG") == "1" else 300
 WRITE = st.sampled_from(["line", "line", "long", "half"])
 ROTATE = st.sampled_from(["rotate", "copytruncate", "compress", "compress2", "copy"])
 FORWARD = st.sampled_from(["turn", "turn", "quick", "ack", "full", "room", "fast", "slow"])
