@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+BENCH_READY := $(VENV)/bench-ready
 DATA ?= data
 
 .DEFAULT_GOAL := help
@@ -25,6 +26,10 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) ..."
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(BENCH_READY): $(READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
 	@touch $@
 
 run: $(READY)
@@ -62,17 +67,20 @@ mutations: $(READY) packages
 
 # What the tests want from Debian. Without root or a registry the tests that need it say so and skip.
 packages:
-	@./packages.sh netcat-openbsd strace e2fsprogs mount iproute2 logrotate || \
+	@./packages.sh netcat-openbsd strace e2fsprogs mount iproute2 tmux logrotate || \
 		echo "tests that need one of these will be skipped, and say so"
 
 bench-packages:
-	@./packages.sh redis-server gcc libc6-dev || echo "rows that need redis-server will be skipped"
+	@./packages.sh redis-server nats-server gcc libc6-dev || \
+		echo "figures beside redis-server or nats-server will be left out"
 
 bench: $(READY) bench-packages
+	@$(MAKE) --no-print-directory $(BENCH_READY) || \
+		echo "figures beside redis-py or nats-py will be left out"
 	$(BIN)/python -m bench
 
 # Take the versions that are installed now as the ones to install from now on: names and versions only.
-constraints: $(READY)
+constraints: $(BENCH_READY)
 	$(BIN)/pip freeze --exclude-editable | grep -E '^[A-Za-z0-9._-]+==[^ ]+$$' > constraints.txt
 
 clean:

@@ -27,7 +27,7 @@ from bench.rows import ROWS
 from bench.storage_rows import BATCH_BYTES, MESSAGE_BYTES
 
 BUILD_DIR = ROOT / "build" / "bench"
-PIPED_WIDTH = 150  # without a terminal, rich would fold the table at 80
+PIPED_WIDTH = 100  # without a terminal, rich would fold the table at 80
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -57,18 +57,21 @@ def sizes_for(options: argparse.Namespace) -> Sizes:
 
 def facts_of(setting: Setting) -> dict[str, str]:
     sizes = setting.sizes
-    return machine.describe(setting.directory) | {
-        "redis": peers.redis_version(),
-        "message": f"{MESSAGE_BYTES} B with its line end",
-        "batch": f"{BATCH_BYTES // 1024} KB",
-        "pushed": f"{sizes.push_bytes >> 20} MB",
-        "topic read": f"{sizes.topic_bytes >> 20} MB",
-        "client messages": f"{sizes.client_messages}",
-        "small rows": f"{sizes.seconds:g} s after {sizes.warmup_s:g} s of warming up",
-        "repetitions": f"{sizes.repeat}, in turn",
-        "fsync": "interval (redis everysec), in rows named always: always",
-        "seed": str(setting.seed),
-    }
+    return (
+        machine.describe(setting.directory)
+        | peers.versions()
+        | {
+            "message": f"{MESSAGE_BYTES} B with its line end",
+            "batch": f"{BATCH_BYTES // 1024} KB",
+            "pushed": f"{sizes.push_bytes >> 20} MB",
+            "topic read": f"{sizes.topic_bytes >> 20} MB",
+            "client messages": f"{sizes.client_messages}, of others {sizes.peer_messages}",
+            "small rows": f"{sizes.seconds:g} s after {sizes.warmup_s:g} s of warming up",
+            "repetitions": f"{sizes.repeat}, in turn",
+            "fsync": "interval (redis everysec, nats as it comes), in rows named always: always",
+            "seed": str(setting.seed),
+        }
+    )
 
 
 def check_room(setting: Setting) -> None:

@@ -16,8 +16,17 @@ def describe(data_dir: Path) -> dict[str, str]:
         "kernel": platform.release(),
         "filesystem": filesystem(data_dir),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "uvloop": metadata.version("uvloop"),
+        "uvloop": package_version("uvloop"),
+        "redis-py": f"{package_version('redis')}, hiredis {package_version('hiredis')}",
+        "nats-py": package_version("nats-py"),
     }
+
+
+def package_version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "none"
 
 
 def filesystem(path: Path) -> str:

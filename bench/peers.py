@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import socket
 import subprocess
@@ -17,7 +19,7 @@ from bench.programs import Load, Programs
 
 READY = r"ready tcp=[^ ]*?:(\d+)"
 REDIS_READY = r"Ready to accept connections"
-REDIS_MISSING = "redis-server is not on PATH; `make bench-packages` installs it"
+NATS_READY = r"Listening for client connections on [^ ]*?:(\d+)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,9 @@ def redis(directory: Path, appendfsync: str) -> Iterator[Peer]:
     It takes no snapshots and never rewrites its file: a fork in the middle of a run would be held
     against it.
     """
-    program = redis_program()
-    if program is None:
-        raise BenchError(REDIS_MISSING)
     data, log = _places(directory, "redis")
     port = _free_port()
+    program = _program("redis-server")
     command: list[str | Path] = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", data]
     command += ["--appendonly", "yes", "--appendfsync", appendfsync, "--save", ""]
     command += ["--auto-aof-rewrite-percentage", "0", "--daemonize", "no", "--logfile", ""]
@@ -69,6 +69,15 @@ def redis(directory: Path, appendfsync: str) -> Iterator[Peer]:
     with running(command, log) as process:
         wait_for(process, log, REDIS_READY)
         yield Peer(process.pid, port, time.perf_counter() - start, data)
+
+
+@contextmanager
+def nats(directory: Path) -> Iterator[Peer]:
+    """JetStream with files, as it comes: a write per message, a sync every two minutes."""
+    data, log = _places(directory, "nats")
+    command = [_program("nats-server"), "--addr", "127.0.0.1", "--port", "-1"]
+    with _serving([*command, "--jetstream", "--store_dir", data], data, log, NATS_READY) as peer:
+        yield peer
 
 
 @contextmanager
@@ -85,24 +94,54 @@ def sink(directory: Path, programs: Programs, load: Load) -> Iterator[Peer]:
         yield peer
 
 
-def redis_program() -> str | None:
-    return shutil.which("redis-server")
+def redis_missing() -> str | None:
+    return _missing("redis-server")
 
 
-def redis_version() -> str:
-    program = redis_program()
-    if program is None:
+def nats_missing() -> str | None:
+    return _missing("nats-server")
+
+
+def versions() -> dict[str, str]:
+    """Of the servers that are not logd's own."""
+    return {
+        "redis-server": _version("redis-server", r"v=(\S+)"),
+        "nats-server": _version("nats-server", r"v(\d\S*)"),
+    }
+
+
+def _found(program: str) -> str | None:
+    return shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
+
+
+def _missing(program: str) -> str | None:
+    return None if _found(program) else f"no {program} here; `make bench-packages` installs it"
+
+
+def _program(program: str) -> str:
+    path = _found(program)
+    if path is None:
+        raise BenchError(_missing(program) or program)
+    return path
+
+
+def _version(program: str, pattern: str) -> str:
+    path = _found(program)
+    if path is None:
         return "none"
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-    return next((word[2:] for word in said.stdout.split() if word.startswith("v=")), "unknown")
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    match = re.search(pattern, said.stdout)
+    return match[1] if match else "unknown"
 
 
 @contextmanager
-def _serving(command: Sequence[str | Path], data: Path, log: Path) -> Iterator[Peer]:
+def _serving(
+    command: Sequence[str | Path], data: Path, log: Path, ready: str = READY
+) -> Iterator[Peer]:
     """A server that says itself which port it took."""
     start = time.perf_counter()
     with running(command, log) as process:
-        port = int(wait_for(process, log, READY)[1])
+        port = int(wait_for(process, log, ready)[1])
         yield Peer(process.pid, port, time.perf_counter() - start, data)
 
 

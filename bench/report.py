@@ -1,29 +1,26 @@
-"""Results as tables for a person and as JSON for a program."""
+"""Results as a table for a person and as JSON for a program. The table fits 100 columns."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench.measure import LOGD, Result, Row, Spread
+from bench.measure import LOGD, Result, Spread, Target
 
 SATURATED_CPU = 0.95
 
 
 def show(console: Console, results: Sequence[Result]) -> None:
-    beside = [result for result in results if result.peers()]
-    alone = [result for result in results if result.samples and not result.peers()]
-    if beside:
-        console.print(_beside_table(beside))
-    if alone:
-        console.print(_alone_table(alone))
+    if measured := [result for result in results if result.samples]:
+        console.print(_table(measured))
     for result in results:
         for note in notes(result):
             console.print(f"{result.row.name}: {note}", markup=False, highlight=False)
-    verdicts = [verdict for result in results if (verdict := result.met()) is not None]
+    verdicts = [met for result in results for met in _verdicts(result) if met is not None]
     console.print(f"{sum(verdicts)} of {len(verdicts)} targets met")
 
 
@@ -44,66 +41,72 @@ def as_json(facts: Mapping[str, object], results: Sequence[Result]) -> dict[str,
 
 
 def number(value: float, unit: str) -> str:
+    divisor, unit = _scale(value, unit)
+    return f"{digits(value / divisor)} {unit}"
+
+
+def digits(value: float) -> str:
+    """Three of them, and never an exponent."""
+    return f"{value:.0f}" if value >= 99.95 else f"{value:#.3g}"
+
+
+def _scale(value: float, unit: str) -> tuple[float, str]:
+    """What to divide by, and the name of what is left."""
     match unit:
-        case "/s" if value >= 1e6:
-            return f"{value / 1e6:.2f} M/s"
         case "/s":
-            return f"{value / 1e3:.1f} k/s"
-        case "MB/s":
-            return f"{value:.0f} MB/s"
+            return (1e6, "M/s") if value >= 1e6 else (1e3, "k/s")
+        case "MB/s" if value >= 1e3:
+            return 1e3, "GB/s"
+        case "µs" if value >= 1e3:
+            return 1e3, "ms"
+        case "s" if value < 1:
+            return 1e-3, "ms"
         case _:
-            return f"{value:.3g} {unit}"
+            return 1, unit
 
 
-# -- tables -------------------------------------------------------------------------------------
+# -- the table ----------------------------------------------------------------------------------
 
 
-def _beside_table(results: Sequence[Result]) -> Table:
-    table = Table(title="logd beside others, same run", title_justify="left")
-    for heading in ("row", "what"):
-        table.add_column(heading)
-    for heading in ("logd", "beside", "ratio", "least–most", "p50/p99 µs", "its p50/p99"):
+def _table(results: Sequence[Result]) -> Table:
+    """A row of the table for each result, with a line in it for each contestant."""
+    table = Table(box=box.HORIZONTALS, show_lines=True, padding=(0, 1))
+    table.add_column("row", min_width=max(len(result.row.name) for result in results))
+    table.add_column("who", no_wrap=True)
+    for heading in ("median", "p50/p99 µs", "logd/it", "least–most", "target", "met"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("target", "met"):
-        table.add_column(heading, justify="right")
     for result in results:
-        for order, peer in enumerate(result.peers()):
-            table.add_row(*_beside_cells(result, peer, first=order == 0))
-        table.add_section()
+        lines = zip(*(_cells(result, name) for name in result.samples), strict=True)
+        about = f"[bold]{result.row.name}[/]\n{result.row.what}"
+        table.add_row(about, *("\n".join(line) for line in lines))
     return table
 
 
-def _beside_cells(result: Result, peer: str, *, first: bool) -> list[str]:
-    row, ratio = result.row, result.ratio(peer)
-    ours, theirs = result.values(LOGD).median, result.values(peer).median
-    aimed = row.target is not None and row.target.beside == peer
+def _cells(result: Result, name: str) -> list[str]:
+    unit = result.row.unit
+    beside = None if name == LOGD else name
+    target = result.row.aim(beside)
+    figure = result.values(name)
+    ratio = result.ratio(beside) if beside else None
     return [
-        row.name if first else "",
-        row.what if first else "",
-        number(ours, row.unit) if first else "",
-        f"{peer} {number(theirs, row.unit)}",
-        f"{ratio.median:.2f}",
-        f"{ratio.low:.2f}–{ratio.high:.2f}",
-        _latency(result, LOGD) if first else "",
-        _latency(result, peer),
-        _target(row) if aimed else "",
-        _verdict(result) if aimed else "",
+        name,
+        number(figure.median, unit),
+        _latency(result, name),
+        _times(ratio.median) if ratio else "",
+        f"{_times(ratio.low)}–{_times(ratio.high)}" if ratio else _span(figure, unit),
+        _target(target, unit) if target else "",
+        _verdict(result.met(target)) if target else "",
     ]
 
 
-def _alone_table(results: Sequence[Result]) -> Table:
-    table = Table(title="on its own", title_justify="left")
-    for heading in ("row", "what"):
-        table.add_column(heading)
-    for heading in ("median", "least–most", "target", "met"):
-        table.add_column(heading, justify="right")
-    for result in results:
-        row, value = result.row, result.values(LOGD)
-        least_most = f"{value.low:.3g}–{value.high:.3g}"
-        cells = [row.name, row.what, number(value.median, row.unit), least_most]
-        absolute = row.target is not None and row.target.beside is None
-        table.add_row(*cells, _target(row) if absolute else "", _verdict(result))
-    return table
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 10 else digits(ratio)
+
+
+def _span(value: Spread, unit: str) -> str:
+    """Both ends in the unit that the median is shown in."""
+    divisor, _ = _scale(value.median, unit)
+    return f"{digits(value.low / divisor)}–{digits(value.high / divisor)}"
 
 
 def _latency(result: Result, contestant: str) -> str:
@@ -111,22 +114,18 @@ def _latency(result: Result, contestant: str) -> str:
     return "" if half is None or most is None else f"{half:.0f}/{most:.0f}"
 
 
-def _target(row: Row) -> str:
-    if row.target is None:
-        return ""
-    sign = "≤" if row.target.at_most else "≥"
-    unit = "" if row.target.beside else f" {row.unit}"
-    return f"{sign} {row.target.bound:g}{unit}"
+def _target(target: Target, unit: str) -> str:
+    sign = "≤" if target.at_most else "≥"
+    divisor, unit = (1, "") if target.beside else _scale(target.bound, unit)
+    return f"{sign} {target.bound / divisor:g} {unit}".rstrip()
 
 
-def _verdict(result: Result) -> str:
-    match result.met():
-        case None:
-            return ""
-        case True:
-            return "[green]yes[/]"
-        case False:
-            return "[red]no[/]"
+def _verdicts(result: Result) -> list[bool | None]:
+    return [result.met(target) for target in result.row.targets()]
+
+
+def _verdict(met: bool | None) -> str:
+    return {None: "", True: "[green]yes[/]", False: "[red]no[/]"}[met]
 
 
 # -- JSON ---------------------------------------------------------------------------------------
@@ -140,9 +139,14 @@ def _row_json(result: Result) -> dict[str, Any]:
         "unit": row.unit,
         "values": {name: _spread_json(result.values(name)) for name in result.samples},
         "ratios": {name: _spread_json(result.ratio(name)) for name in result.peers()},
-        "target": _target(row),
-        "beside": row.target.beside if row.target else None,
-        "met": result.met(),
+        "targets": [
+            {
+                "beside": target.beside,
+                "target": _target(target, row.unit),
+                "met": result.met(target),
+            }
+            for target in row.targets()
+        ],
         "notes": notes(result),
         "samples": {
             name: [{"value": sample.value, **sample.facts} for sample in samples]

@@ -10,16 +10,15 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bench import peers, storage_rows
+from bench import client_rows, peers, storage_rows
 from bench.machine import resident_mb
 from bench.measure import LOGD, Contestants, Measure, Row, Sample, Setting, Skip, Target
-from bench.processes import ROOT, BenchError, environment, run_json
+from bench.processes import ROOT, BenchError, environment
 from bench.programs import Load
-from bench.storage_rows import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
+from bench.storage_rows import BATCH, MESSAGE_BYTES, batches_for, scratch
 
 READ_BYTES = 8 << 20  # of one READ; the server may give less
 
@@ -45,11 +44,11 @@ def small_pushes(
     with scratch(setting) as place, ExitStack() as stack:
         ours = stack.enter_context(peers.logd(place, fsync))
         contestants: dict[str, Measure | Skip] = {LOGD: loaded("logd", ours)}
-        if peers.redis_program():
+        if reason := peers.redis_missing():
+            contestants["redis"] = Skip(reason)
+        else:
             theirs = stack.enter_context(peers.redis(place, appendfsync))
             contestants["redis"] = loaded("redis", theirs)
-        else:
-            contestants["redis"] = Skip(peers.REDIS_MISSING)
         if with_echo:
             bare = stack.enter_context(peers.echo(place, load.push_bytes))
             contestants["echo"] = loaded("echo", bare)
@@ -138,32 +137,6 @@ def reads(setting: Setting) -> Iterator[Contestants]:
 
         drain()  # now all of it is in the page cache
         yield {LOGD: drain, "sendfile": send}
-
-
-# -- the Python client --------------------------------------------------------------------------
-
-
-@contextmanager
-def client_writer(setting: Setting) -> Iterator[Contestants]:
-    with scratch(setting) as place, peers.logd(place, "interval") as peer:
-        turns = iter(range(10**6))
-        yield {LOGD: lambda: _client(setting, "writer", peer, f"written-{next(turns)}")}
-
-
-@contextmanager
-def client_reader(setting: Setting, mode: str) -> Iterator[Contestants]:
-    whole = replace(BATCH, batch_bytes=BATCH_BYTES // MESSAGE_BYTES * MESSAGE_BYTES)
-    total_bytes = setting.sizes.client_messages * MESSAGE_BYTES + whole.batch_bytes
-    with scratch(setting) as place, peers.logd(place, "interval") as peer:
-        setting.programs.load("logd", peer.port, batches_for(total_bytes, whole))
-        yield {LOGD: lambda: _client(setting, mode, peer, whole.topic)}
-
-
-def _client(setting: Setting, mode: str, peer: peers.Peer, topic: str) -> Sample:
-    numbers = (setting.sizes.client_messages, MESSAGE_BYTES, setting.seed)
-    command = [sys.executable, "-m", "bench.python_client", mode, peer.address, topic]
-    facts = run_json([*command, *map(str, numbers)])
-    return Sample(facts["per_second"] / 1e6, facts)
 
 
 # -- at rest ------------------------------------------------------------------------------------
@@ -273,21 +246,7 @@ ROWS = (
         partial(storage_rows.neighbour, mode="reader"),
         Target(3.0, at_most=True, beside="alone"),
     ),
-    Row("client-writer", "Writer, 100 B messages", "M/s", client_writer, Target(3.0)),
-    Row(
-        "client-reader",
-        "Reader, message by message",
-        "M/s",
-        partial(client_reader, mode="reader"),
-        Target(8.0),
-    ),
-    Row(
-        "client-batches",
-        "Reader, batch by batch",
-        "M/s",
-        partial(client_reader, mode="batches"),
-        Target(8.0),
-    ),
+    *client_rows.ROWS,
     Row("start-ready", "start to ready line", "s", start_up, Target(0.6, at_most=True)),
     Row(
         "start-1000",

@@ -5,13 +5,38 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from logd.addresses import ConnectionLost
     from logd.client import Client
-    from logd.reader import Message, Reader
-    from logd.writer import Writer
+    from logd.errors import LogdError
+    from logd.merging import TopicsReader
+    from logd.reader import Reader
+    from logd.reading import Message
+    from logd.requests import At
+    from logd.writer import QueueFull, Writer
 
-__all__ = ["Client", "Message", "Reader", "Writer"]
+_HOMES = {
+    "At": "requests",
+    "Client": "client",
+    "ConnectionLost": "addresses",
+    "LogdError": "errors",
+    "Message": "reading",
+    "QueueFull": "writer",
+    "Reader": "reader",
+    "TopicsReader": "merging",
+    "Writer": "writer",
+}
+__all__ = [
+    "At",
+    "Client",
+    "ConnectionLost",
+    "LogdError",
+    "Message",
+    "QueueFull",
+    "Reader",
+    "TopicsReader",
+    "Writer",
+]
 __version__ = "0.1.0"
-_HOMES = {"Client": "client", "Message": "reader", "Reader": "reader", "Writer": "writer"}
 
 
 def __getattr__(name: str) -> Any:

@@ -56,6 +56,15 @@ class Client:
             self._socket.close()
         self.detach()
 
+    def interrupt(self) -> None:
+        """From another thread: whoever waits for a reply is told that the connection is lost."""
+        connection = self._socket
+        if connection is not None:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it is closed already
+
     def detach(self) -> socket.socket | None:
         """Hand the socket over to somebody else. No reply may be due."""
         connection, self._socket = self._socket, None

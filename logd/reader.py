@@ -1,68 +1,32 @@
 """The reader: a topic's messages in order, from any place, to the end or on and on.
 
-Always: every header and body is checked by `batch.scan` before a message of it is handed out, the
-first message is the one asked for, and no more than `limit` come. On its own connection the reader
-asks for the next reply before it splits the current one, so that daemon and client work at the
-same time; on a Client it was given, it leaves no reply behind when it is abandoned.
+On its own connection it asks for the next reply before it splits the current one, so that daemon
+and client work at the same time; when the connection breaks it makes a new one and goes on behind
+the last message. On a Client it was given it leaves no reply behind when it is abandoned, and does
+not reconnect.
 """
 
 from __future__ import annotations
 
-import logging
-import re
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, repeat
-from typing import NamedTuple, Self
+import threading
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from time import monotonic
+from typing import Self, Unpack
 
-from logd import commands
-from logd.batch import GAP, MAX_NUMBER, Found, reading, scan, split_body
+from logd.addresses import ConnectionLost, Target
+from logd.bookmarks import Bookmark, CursorFile, NamedCursor
 from logd.client import Client
-from logd.commands import Batches, checked_topic, checked_where
-from logd.errors import BadRequest, DamagedBatch, OutOfRange
-from logd.requests import Read, Where
+from logd.commands import Batches
+from logd.epochs import Seen
+from logd.errors import Busy, LogdError, NotFound, ShuttingDown
+from logd.pauses import Pauses
+from logd.reading import Batch, Message, Options, Reading, messages_of
 
-try:
-    from logd._lines import label as _label
-except ImportError:  # no compiler where this was installed
-    _label = None  # type: ignore[assignment]
-
-WAIT_MS = 30_000  # of one long poll, well below the daemon's limit
-
-_RANGE = re.compile(r"first=([0-9]{1,19}) next=([0-9]{1,19})")
-_log = logging.getLogger("logd.reader")
-
-
-class Message(NamedTuple):
-    offset: int
-    time_ms: int
-    value: bytes
-
-
-class Batch(NamedTuple):
-    """Messages that were stored together: the first one's offset, and the time of them all."""
-
-    offset: int
-    time_ms: int
-    messages: list[bytes]
-
-
-class Gap(NamedTuple):
-    """Messages that cannot be had: lost and accepted as lost, or expired before they were read."""
-
-    offset: int
-    messages: int
-    reason: str
-
-    def __str__(self) -> str:
-        last = self.offset + self.messages - 1
-        return f"skipped offsets {self.offset} to {last}: {self.reason}"
-
-
-OnGap = Callable[[Gap], None]
-
-
-def warn_of_gap(gap: Gap) -> None:
-    _log.warning("%s", gap)
+PATIENCE_S = 60.0
+COMMIT_S = 1.0
+TRY_AGAIN = (ConnectionLost, Busy, ShuttingDown)
 
 
 class Reader:
@@ -72,36 +36,50 @@ class Reader:
     It ends after `limit` messages, before the offset `until`, or where the topic ends; `follow`
     waits there for more. With `or_first` an offset that has expired is skipped to the first there
     is. What is skipped goes to `on_gap`.
+
+    With a `cursor`, a name that the daemon keeps or a Path of a local file, it goes on where the
+    last one stopped, and `start` is for the first time. What was handed out counts as read when the
+    next is asked for; that is saved every second, by `commit` and by `close`. So after a crash some
+    messages come again, and none is left out.
+
+    When nobody has answered for `patience_s` (None: never) it gives up; before each new try
+    `on_trouble` hears why.
     """
 
     def __init__(
         self,
-        target: str | Client,
+        target: Target | Client,
         topic: str,
         *,
-        start: Where = "first",
-        tail: int | None = None,
-        limit: int | None = None,
-        until: int | None = None,
-        follow: bool = False,
-        or_first: bool = False,
-        read_bytes: int = 1 << 20,
-        on_gap: OnGap = warn_of_gap,
+        cursor: str | Path | None = None,
+        patience_s: float | None = PATIENCE_S,
+        on_trouble: Callable[[Exception], None] = lambda error: None,
+        **options: Unpack[Options],
     ) -> None:
-        self._topic = checked_topic(topic)
-        self._where = checked_where(start)
-        self._tail = tail
-        if tail == 0:
-            self._where, self._tail = "next", None
-        self._left = MAX_NUMBER if limit is None else limit
-        self._until = MAX_NUMBER if until is None else until
-        self._follow, self._or_first, self._on_gap = follow, or_first, on_gap
-        self._read_bytes = read_bytes
-        self._owned = isinstance(target, str)
-        self._client = Client(target) if isinstance(target, str) else target
+        self._reading = Reading(topic, **options)
+        self._target = None if isinstance(target, Client) else target
+        self._patience_s, self._on_trouble = patience_s, on_trouble
+        self._pauses = Pauses()
+        self._interrupted = threading.Event()
+        self._answered_at_s = monotonic()
         self._asked = False  # a reply is due
+        self._seen: Seen | None = None
+        self._position: int | None = None  # behind all that was handed out and is done with
+        self._saved: int | None = None
+        self._saved_at_s = monotonic()
+        self._client: Client | None = target if isinstance(target, Client) else None
+        if self._client is None:
+            self._connect()
+        self._bookmark: Bookmark | None = None
+        try:
+            self._bookmark = self._open_bookmark(cursor)
+        except BaseException:
+            self.close()
+            raise
         self._batches = self._run()
-        self._messages = chain.from_iterable(map(_messages, self._batches))
+        self._messages: Iterator[Message] = chain.from_iterable(map(messages_of, self._batches))
+        if self._bookmark is not None:
+            self._messages = self._one_by_one()
 
     def __iter__(self) -> Iterator[Message]:
         return self._messages
@@ -109,14 +87,44 @@ class Reader:
     def batches(self) -> Iterator[Batch]:
         return self._batches
 
+    def followed(self) -> Iterator[Batch]:
+        """From where it ended, wait for more."""
+        self._reading.follow()
+        self._batches = self._run()
+        return self._batches
+
     @property
     def next_offset(self) -> int | None:
         """Where the reply after the current one starts; None before the first."""
-        return self._where if isinstance(self._where, int) else None
+        return self._reading.where if isinstance(self._reading.where, int) else None
+
+    def commit(self, offset: int | None = None) -> None:
+        """Save the cursor: everything before `offset`, or all that was handed out, is done with."""
+        if self._bookmark is None:
+            raise ValueError("this reader has no cursor")
+        if offset is not None:
+            self._position = offset
+        if self._position is not None and self._position != self._saved:
+            self._bookmark.save(self._position, self._seen)
+            self._saved = self._position
+        self._saved_at_s = monotonic()
 
     def close(self) -> None:
-        if self._owned:
-            self._client.close()
+        """End it. What was handed out last counts as not read, unless `commit` said otherwise."""
+        try:
+            if self._bookmark is not None:
+                self.commit()
+                self._bookmark.close()
+        finally:
+            if self._target is not None and self._client is not None:
+                self._client.close()
+
+    def interrupt(self) -> None:
+        """Let another thread that reads or waits come back at once, with a ConnectionLost."""
+        self._interrupted.set()
+        client = self._client
+        if client is not None:
+            client.interrupt()
 
     def __enter__(self) -> Self:
         return self
@@ -127,98 +135,112 @@ class Reader:
     # -- replies ---------------------------------------------------------------------------------
 
     def _run(self) -> Iterator[Batch]:
-        while self._wanted() > 0:
+        reading = self._reading
+        while not reading.is_done:
             reply = self._reply()
             if reply is None:
                 continue
-            if not reply.messages and not self._follow:
-                return
-            if self._owned and self._wanted() > reply.messages > 0:
-                self._ask(self._wanted() - reply.messages)
-            yield from self._cut(reply)
+            if self._target is not None and reading.wants_more(reply):
+                self._ask(reply.messages)
+            for batch in reading.cut(reply):
+                yield batch
+                self._done_with(batch.next)
 
-    def _wanted(self) -> int:
-        """How many messages there are still to ask for, as far as that is known."""
-        if isinstance(self._where, int):
-            return min(self._left, self._until - self._where)
-        return self._left
+    def _one_by_one(self) -> Iterator[Message]:
+        for batch in self._batches:
+            for message in messages_of(batch):
+                yield message
+                self._position = message.offset + 1
 
-    def _ask(self, messages: int) -> None:
-        if self._tail is not None:
-            self._client.send(commands.tail(self._topic, self._tail))
-        else:
-            wait_ms = WAIT_MS if self._follow else 0
-            read = Read(self._topic, self._where, messages, self._read_bytes, wait_ms)
-            self._client.send(commands.read(read))
-        self._asked = True
+    def _done_with(self, offset: int) -> None:
+        self._position = offset
+        if self._bookmark is not None and monotonic() - self._saved_at_s >= COMMIT_S:
+            self.commit()
 
     def _reply(self) -> Batches | None:
-        """The next reply; None where its place has expired and reading goes on at the first."""
-        if not self._asked:
-            self._ask(self._wanted())
-        self._asked = False
+        """The next reply; None where something came between and it is to be asked for anew."""
         try:
+            if self._client is None:
+                self._connect()
+            if not self._asked:
+                self._ask()
+            self._asked = False
+            assert self._client is not None
             reply: Batches = self._client.receive()
-        except OutOfRange as error:
-            self._where = self._skip_expired(error)
+        except TRY_AGAIN as error:
+            self._wait(error)
             return None
-        self._tail, self._where = None, reply.offset + reply.messages
+        except LogdError as error:
+            self._reading.refused(error)
+            return None
+        self._pauses.reset()
+        self._answered_at_s = monotonic()
+        self._reading.arrived(reply)
         return reply
 
-    def _skip_expired(self, error: OutOfRange) -> int:
-        match = _RANGE.search(error.text)
-        at = self._where
-        if match is None or not self._or_first or not isinstance(at, int) or at >= int(match[1]):
+    def _ask(self, but: int = 0) -> None:
+        assert self._client is not None
+        try:
+            self._client.send(self._reading.ask(but))
+            self._asked = True
+        except ConnectionLost:
+            if not but:
+                raise
+            self._hang_up()  # what is here is handed out first
+
+    # -- the connection ---------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        assert self._target is not None
+        client = Client(self._target)
+        try:
+            self._seen = _seen(client, self._reading.topic)
+        except BaseException:
+            client.close()
+            raise
+        self._client = client
+        self._reading.connected(self._seen)
+
+    def _wait(self, error: Exception) -> None:
+        """Before the next try; raises the error where there will be none."""
+        if self._target is None or self._interrupted.is_set():
             raise error
-        first = int(match[1])
-        self._on_gap(Gap(at, first - at, "they have expired"))
-        return first
+        if isinstance(error, ConnectionLost):
+            self._hang_up()
+        pause_s = self._pauses.next_s()
+        waited_s = monotonic() - self._answered_at_s
+        if self._patience_s is not None and waited_s + pause_s > self._patience_s:
+            raise error
+        self._on_trouble(error)
+        if self._interrupted.wait(pause_s):
+            raise error
 
-    def _cut(self, reply: Batches) -> Iterator[Batch]:
-        """The batches of a reply, without what lies before its start or was not asked for."""
-        for found in check(reply):
-            start = max(reply.offset, found.header.offset)
-            stop = min(found.header.next, self._until, start + self._left)
-            if found.header.enc == GAP:
-                self._on_gap(Gap(start, found.header.next - start, "they were lost on disk"))
-            elif start < stop:
-                self._left -= stop - start
-                yield split(found, start, stop)
+    def _hang_up(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._client, self._asked = None, False
+
+    def _open_bookmark(self, cursor: str | Path | None) -> Bookmark | None:
+        if cursor is None:
+            return None
+        topic = self._reading.topic
+        bookmark: Bookmark
+        if isinstance(cursor, Path):
+            bookmark = CursorFile(cursor, topic)
+        elif self._target is None:
+            raise ValueError("a named cursor needs an address, not a Client that is in use")
+        else:
+            bookmark = NamedCursor(self._target, topic, cursor)
+        self._bookmark = bookmark
+        found = bookmark.load()
+        if found is not None:
+            self._reading.go_on(*found)
+            self._saved = found[0]
+        return bookmark
 
 
-def check(reply: Batches) -> Iterator[Found]:
-    """Every batch of a reply, checked; DamagedBatch where it is not what the reply promised."""
-    position = reply.offset
-    for found in scan(reading(reply.data), 0, len(reply.data)):
-        if not found.header.offset <= position < found.header.next:
-            raise DamagedBatch(f"a batch that does not hold offset {position}", found.position)
-        position = found.header.next
-        yield found
-    if position != reply.offset + reply.messages:
-        raise DamagedBatch(f"a reply that ends at offset {position}", len(reply.data))
-
-
-def split(found: Found, start: int, stop: int) -> Batch:
-    """The messages of one batch with offsets from `start` up to `stop`."""
-    header = found.header
+def _seen(client: Client, topic: str) -> Seen | None:
     try:
-        messages = split_body(found.body, header.enc)
-    except BadRequest as error:
-        raise DamagedBatch(error.text, found.position) from None
-    if len(messages) != header.messages:
-        raise DamagedBatch(f"{len(messages)} messages, not {header.messages}", found.position)
-    if stop - start != header.messages:
-        messages = messages[start - header.offset : stop - header.offset]
-    return Batch(start, header.time_ms, messages)
-
-
-_new_message: Callable[[type[Message], tuple[int, int, bytes]], Message] = tuple.__new__
-
-
-def _messages(batch: Batch) -> Iterable[Message]:
-    """Made without running Python per message: 170 ns each, 60 by the C module."""
-    if _label is not None:
-        return _label(Message, batch.offset, batch.time_ms, batch.messages)
-    offsets = range(batch.offset, batch.offset + len(batch.messages))
-    fields = zip(offsets, repeat(batch.time_ms), batch.messages)
-    return map(_new_message, repeat(Message), fields)
+        return Seen.of(client.stats(topic))
+    except (NotFound, ValueError):
+        return None

@@ -91,6 +91,8 @@ class Server:
         for topic in self.store.topics.values():
             for damage in topic.damages:
                 log.error("topic %s is faulted: %s", topic.name, damage)
+            for note in topic.cursors.notes:
+                log.warning("topic %s: %s", topic.name, note)
         listener = await tcp.listen(self._loop, self.connections, *address(self._config.host))
         log.info(
             "ready tcp=%s http=off data=%s", _bound(listener.sockets[0]), self._config.data_dir

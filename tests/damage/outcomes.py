@@ -9,11 +9,11 @@ from damage.promises import ALL, Expected, at_check, at_start, index_fits, reada
 from damage.small_log import Files, Part, State, Stored, read_files, slots
 from logd import offline
 from logd.batch import split_body
-from logd.client import Batches
+from logd.commands import Batches
 from logd.disk import NotCached
 from logd.errors import DamagedBatch, Faulted, LogdError
 from logd.files import Opened
-from logd.reader import check as check_reply
+from logd.reading import check as check_reply
 from logd.requests import At
 from logd.topic import Topic
 

@@ -19,7 +19,7 @@ from damage.loop import Loop, batch_of, close, create, push
 from damage.small_log import State, read_files
 from damage.sweeping import LONG
 from logd import Reader
-from logd.reader import Gap
+from logd.reading import Gap, Rewind
 
 BETWEEN = next(c for c in BROKEN if c.name == "a header between")
 SOUND, USAGE, LOSS = 0, 1, 3
@@ -286,7 +286,7 @@ async def test_a_daemon_goes_on_behind_an_accepted_loss(
             assert words[:4] == [b"BATCH", b"%d" % first, b"%d" % (next_ - first), b"0"]
             assert words[5] == b"gap"
             assert reply.body.count(b"\r\n") == 1
-        gaps: list[Gap] = []
+        gaps: list[Gap | Rewind] = []
         with Reader(server.address, "app", on_gap=gaps.append) as reader:
             assert {message.offset: message.value for message in reader} == truth
         assert [(gap.offset, gap.offset + gap.messages) for gap in gaps] == lost

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from logd import Client, Message, Reader, Writer
-from logd.client import ConnectionLost, Pushed
+from logd.addresses import ConnectionLost
+from logd.commands import Pushed
 from logd.errors import ChecksumMismatch, NotFound, OutOfRange, TooLarge
 from logd.requests import At, Push
 

@@ -49,11 +49,10 @@ BETWEEN = [again, restart, killed, forgetful, stopped_and_forgetful]
 
 
 def refusal(reply: bytes) -> str:
-    try:
-        parse_reply(reply)
-    except LogdError as error:
-        return f"{error.code} {error.text.split()[0]}"
-    return reply.decode()
+    error = parse_reply(reply)
+    return (
+        f"{error.code} {error.text.split()[0]}" if isinstance(error, LogdError) else reply.decode()
+    )
 
 
 @pytest.mark.parametrize("fsync", MODES)

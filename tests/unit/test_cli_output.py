@@ -17,9 +17,9 @@ from cli import write
 from cli.failures import Misuse, explain
 from cli.output import Form, renderer, table
 from cli.since import iso_time, parse_since
-from logd.client import ConnectionLost
+from logd.addresses import ConnectionLost
 from logd.errors import BadTopic, Busy, DamagedBatch, Faulted, NotFound, OutOfRange
-from logd.reader import Batch
+from logd.reading import Batch
 
 NOW_MS = 1_800_000_000_000
 BATCH = Batch(7, 1_700_000_000_123, [b"hello", b"\xff\n", "grüß".encode()])

@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 from collections import deque
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from logd.batch import GAP, body_sum, compress, encode_body, encode_header
-from logd.client import Batches, Client
+from logd.client import Client
+from logd.commands import Batches, Command
 from logd.errors import DamagedBatch, NotFound, OutOfRange
-from logd.reader import Batch, Gap, Message, Reader, check
-from logd.requests import At, Read, Where
+from logd.protocol import Budget, Parser
+from logd.reader import Reader
+from logd.reading import Batch, Gap, Message, Rewind, check
+from logd.requests import At, Read, Tail, Where
 
 
 def batch(offset: int, messages: list[bytes], time_ms: int = 1000, *, small: bool = False) -> bytes:
@@ -42,15 +46,14 @@ class Log(Client):
         self.sent: list[Read | int] = []
         self.due: deque[Read | int] = deque()
 
-    def send_read(self, read: Read) -> None:
-        self.sent.append(read)
-        self.due.append(read)
+    def send(self, command: Command[Any]) -> None:
+        (request,) = Parser(1 << 20, Budget(1 << 20)).feed(command.line)
+        assert isinstance(request, Read | Tail)
+        asked = request.messages if isinstance(request, Tail) else request
+        self.sent.append(asked)
+        self.due.append(asked)
 
-    def send_tail(self, topic: str, messages: int) -> None:
-        self.sent.append(messages)
-        self.due.append(messages)
-
-    def receive_batches(self, wait_ms: int = 0) -> Batches:
+    def receive(self) -> Any:
         asked = self.due.popleft()
         if isinstance(asked, int):
             start, messages = max(self.first, self.next - asked), asked
@@ -156,7 +159,7 @@ def test_an_abandoned_reader_leaves_nothing_due_on_a_client_it_was_given() -> No
 def test_on_its_own_connection_it_asks_ahead_and_never_for_too_much() -> None:
     log = numbered([2] * 9)
     reader = Reader(log, "app", limit=9)
-    reader._owned = True
+    reader._target = "its own"
     next(reader.batches())
     assert [(r.where, r.messages) for r in log.sent if isinstance(r, Read)] == [
         ("first", 9),
@@ -180,16 +183,15 @@ def test_a_follower_waits_at_the_end_and_goes_on() -> None:
     reader = Reader(log, "app", start="next", follow=True, limit=3)
     waits = 0
 
-    def arrive(wait_ms: int = 0) -> Batches:
+    def arrive() -> Any:
         nonlocal waits
         waits += 1
         if waits == 3:  # nothing came during two waits
             log.stored.append((2, 3, batch(2, [b"2", b"3", b"4"])))
             log.next = 5
-        assert wait_ms > 0
-        return Log.receive_batches(log, wait_ms)
+        return Log.receive(log)
 
-    log.receive_batches = arrive  # type: ignore[method-assign]
+    log.receive = arrive  # type: ignore[method-assign]
     assert offsets(reader) == [2, 3, 4]
     assert [(r.where, r.wait_ms) for r in log.sent if isinstance(r, Read)] == [
         ("next", 30_000),
@@ -199,7 +201,7 @@ def test_a_follower_waits_at_the_end_and_goes_on() -> None:
 
 
 def test_a_gap_is_told_and_does_not_count() -> None:
-    gaps: list[Gap] = []
+    gaps: list[Gap | Rewind] = []
     log = Log([batch(0, [b"0", b"1"]), gap(2, 3), batch(5, [b"5", b"6"])], [2, 3, 2])
     reader = Reader(log, "app", start=1, limit=2, on_gap=gaps.append)
     assert offsets(reader) == [1, 5]
@@ -216,7 +218,7 @@ def test_a_gap_is_logged_where_nobody_asked_for_it(caplog: pytest.LogCaptureFixt
 def test_an_offset_that_is_gone_is_an_error_unless_the_first_will_do() -> None:
     with pytest.raises(OutOfRange):
         offsets(Reader(numbered([2], first=7), "app", start=3))
-    gaps: list[Gap] = []
+    gaps: list[Gap | Rewind] = []
     log = numbered([2], first=7)
     assert offsets(Reader(log, "app", start=3, or_first=True, on_gap=gaps.append)) == [7, 8]
     assert [(g.offset, g.messages) for g in gaps] == [(3, 4)]
@@ -229,7 +231,7 @@ def test_an_offset_above_the_end_is_an_error_always() -> None:
 
 def test_other_refusals_come_through() -> None:
     class Missing(Log):
-        def receive_batches(self, wait_ms: int = 0) -> Batches:
+        def receive(self) -> Any:
             raise NotFound("no topic app")
 
     with pytest.raises(NotFound):

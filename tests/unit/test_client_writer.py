@@ -11,8 +11,10 @@ from typing import ClassVar, SupportsIndex
 import pytest
 
 from logd import writer as writer_module
+from logd.addresses import ConnectionLost
 from logd.batch import body_sum, split_body
-from logd.client import Client, ConnectionLost, Pushed
+from logd.client import Client
+from logd.commands import Pushed
 from logd.errors import LogdError, NoSpace, TooLarge
 from logd.requests import Push
 from logd.writer import Writer

@@ -87,7 +87,7 @@ def test_the_daemon_is_away(tmp_path: Path, path: Path) -> None:
             assert shipper.stop() == 0
             assert "1 batches" in shipper.log
             path.unlink()
-            daemon._command += ["--host", address]
+            daemon.command += ["--host", address]
             daemon.start()
             assert shipper.run_once() == 0
         assert arrived(daemon) == [b"one", b"two"]
@@ -96,7 +96,7 @@ def test_the_daemon_is_away(tmp_path: Path, path: Path) -> None:
 @pytest.mark.slow
 def test_the_daemon_is_killed_and_the_spool_gets_full(tmp_path: Path, path: Path) -> None:
     with running(tmp_path) as daemon:
-        daemon._command += ["--host", daemon.address]
+        daemon.command += ["--host", daemon.address]
         words = (str(path), "--spool-bytes", "100000")
         with (
             Shipper(tmp_path, daemon.address, *words) as shipper,

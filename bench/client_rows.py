@@ -1,0 +1,152 @@
+"""What is measured of Python clients: logd's, beside redis-py and nats-py doing the same.
+
+Each client runs in a process of its own, and each server is started for the row. The others get
+fewer messages, since they take longer: what is compared is messages per second.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from bench import peers
+from bench.measure import LOGD, Contestants, Measure, Row, Sample, Setting, Skip, Target
+from bench.processes import run_json
+from bench.storage_rows import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
+
+TOPIC = "clients"
+
+BESIDE = (Target(30.0, beside="redis-py"), Target(80.0, beside="nats-py"))
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A client of another server, and the modes of its program by contestant."""
+
+    module: str
+    library: str  # what has to be importable
+    missing: Callable[[], str | None]  # why its server cannot run
+    serve: Callable[[Path], AbstractContextManager[peers.Peer]]
+    write_modes: Mapping[str, str]
+    read_modes: Mapping[str, str]
+    fill_mode: str
+
+    def why_not(self) -> str | None:
+        if find_spec(self.library) is None:
+            return f"the Python package {self.library} is not installed; `make bench` installs it"
+        return self.missing()
+
+
+OTHERS = (
+    Other(
+        "bench.redis_client",
+        "redis",
+        peers.redis_missing,
+        partial(peers.redis, appendfsync="everysec"),
+        write_modes={"redis-py": "write", "redis-py, hiredis": "write-hiredis"},
+        read_modes={"redis-py": "read", "redis-py, hiredis": "read-hiredis"},
+        fill_mode="fill-hiredis",
+    ),
+    Other(
+        "bench.nats_client",
+        "nats",
+        peers.nats_missing,
+        peers.nats,
+        write_modes={"nats-py": "write", "nats-py core": "write-core"},
+        read_modes={"nats-py": "read", "nats-py push": "read-push"},
+        fill_mode="write-core",
+    ),
+)
+
+
+@contextmanager
+def writer(setting: Setting) -> Iterator[Contestants]:
+    turns = iter(range(10**6))
+    with scratch(setting) as place, ExitStack() as stack:
+        ours = stack.enter_context(peers.logd(place, "interval"))
+        contestants: dict[str, Measure | Skip] = {
+            LOGD: lambda: _logd(setting, "write", ours, f"{TOPIC}-{next(turns)}")
+        }
+        for other in OTHERS:
+            contestants |= _beside(setting, other, place, stack, fill=False)
+        yield contestants
+
+
+@contextmanager
+def reader(setting: Setting, mode: str) -> Iterator[Contestants]:
+    """All read a topic from its start; the others' is written before the first turn."""
+    whole = replace(BATCH, batch_bytes=BATCH_BYTES // MESSAGE_BYTES * MESSAGE_BYTES)
+    total_bytes = setting.sizes.client_messages * MESSAGE_BYTES + whole.batch_bytes
+    with scratch(setting) as place, ExitStack() as stack:
+        ours = stack.enter_context(peers.logd(place, "interval"))
+        setting.programs.load("logd", ours.port, batches_for(total_bytes, whole))
+        contestants: dict[str, Measure | Skip] = {
+            LOGD: lambda: _logd(setting, mode, ours, whole.topic)
+        }
+        for other in OTHERS:
+            contestants |= _beside(setting, other, place, stack, fill=True)
+        yield contestants
+
+
+def _beside(
+    setting: Setting, other: Other, place: Path, stack: ExitStack, *, fill: bool
+) -> dict[str, Measure | Skip]:
+    """Its contestants; those who read find their topic filled."""
+    modes = other.read_modes if fill else other.write_modes
+    if reason := other.why_not():
+        return dict.fromkeys(modes, Skip(reason))
+    peer = stack.enter_context(other.serve(place))
+
+    def measure(mode: str) -> Sample:
+        return _run(setting, other.module, mode, peer, TOPIC, setting.sizes.peer_messages)
+
+    if fill:
+        measure(other.fill_mode)
+    return {name: partial(measure, mode) for name, mode in modes.items()}
+
+
+def _logd(setting: Setting, mode: str, peer: peers.Peer, topic: str) -> Sample:
+    messages = setting.sizes.client_messages
+    return _run(setting, "bench.python_client", mode, peer, topic, messages)
+
+
+def _run(
+    setting: Setting, module: str, mode: str, peer: peers.Peer, topic: str, messages: int
+) -> Sample:
+    numbers = (messages, MESSAGE_BYTES, setting.seed)
+    command = [sys.executable, "-m", module, mode, peer.address, topic, *map(str, numbers)]
+    facts = run_json(command)
+    return Sample(facts["per_second"], facts)
+
+
+ROWS = (
+    Row(
+        "client-writer",
+        "Writer, a call per message",
+        "/s",
+        writer,
+        Target(3e6),
+        BESIDE,
+    ),
+    Row(
+        "client-reader",
+        "Reader, message by message",
+        "/s",
+        partial(reader, mode="read"),
+        Target(8e6),
+        BESIDE,
+    ),
+    Row(
+        "client-batches",
+        "Reader, batch by batch",
+        "/s",
+        partial(reader, mode="batches"),
+        Target(8e6),
+        BESIDE,
+    ),
+)

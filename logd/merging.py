@@ -1,0 +1,193 @@
+"""Several topics as one stream, and those of a glob that are made later.
+
+What is there at the start comes merged by time, or topic by topic as it arrives. A follower then
+goes on with a thread for each topic, which has a reader of its own that survives lost connections;
+they hand batches over through a queue with a bound, so a slow program slows them and costs no
+memory. In each topic the order is that of its offsets, always.
+"""
+
+from __future__ import annotations
+
+import heapq
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
+from typing import Literal, NamedTuple, Self, Unpack
+
+from logd.addresses import ConnectionLost, Target
+from logd.client import Client
+from logd.commands import checked_topic
+from logd.errors import BadRequest, LogdError, NotFound
+from logd.reader import Reader
+from logd.reading import Batch, Options, messages_of
+from logd.requests import Where
+
+MAX_TOPICS = 500  # each has a connection and, where it is followed, a thread
+LOOK_S = 2.0  # how often a follower looks for new topics
+_QUEUED = 64  # batches between the threads and the program
+_GLOB_CHARACTERS = frozenset("*?[")
+
+
+class TopicMessage(NamedTuple):
+    topic: str
+    offset: int
+    time_ms: int
+    value: bytes
+
+
+class _Came(NamedTuple):
+    """Something from a thread: a batch, or why there are no more."""
+
+    topic: str
+    batch: Batch | None
+    error: Exception | None = None
+
+
+class TopicsReader:
+    """Reads the topics that these names and globs match. A context manager; iterate it.
+
+    `merge` "time" orders what is there when it starts by time over all topics; what comes later
+    comes as it arrives. Options are those of a Reader but for `limit` and `until`, which would be
+    those of each topic.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        names: Sequence[str],
+        *,
+        merge: Literal["time", "arrival"] = "time",
+        patience_s: float | None = 60.0,
+        on_trouble: Callable[[Exception], None] = lambda error: None,
+        **options: Unpack[Options],
+    ) -> None:
+        if not names:
+            raise BadRequest("name at least one topic, or a glob such as '*'")
+        self._target, self._names, self._merge = target, names, merge
+        self._patience_s, self._on_trouble = patience_s, on_trouble
+        self._follow = options.pop("follow", False)
+        self._options = options
+        self._readers: dict[str, Reader] = {}
+        self._queue: queue.Queue[_Came] = queue.Queue(_QUEUED)
+        self._closed = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._client = Client(target)
+        self._add(self._matching(), options.get("start", "first"))
+        self._messages = self._run()
+
+    def __iter__(self) -> Iterator[TopicMessage]:
+        return self._messages
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted(self._readers)
+
+    def close(self) -> None:
+        self._closed.set()
+        for reader in self._readers.values():
+            reader.interrupt()
+        while any(thread.is_alive() for thread in self._threads):
+            try:
+                self._queue.get(timeout=0.05)  # a thread may wait for room
+            except queue.Empty:
+                pass
+        for reader in self._readers.values():
+            reader.close()
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- which topics ---------------------------------------------------------------------------
+
+    def _matching(self) -> set[str]:
+        found: set[str] = set()
+        for name in self._names:
+            if _GLOB_CHARACTERS & set(name):
+                found |= {info.topic for info in self._client.topics(name)}
+            else:
+                found.add(checked_topic(name))
+        return found
+
+    def _add(self, topics: set[str], start: Where) -> list[str]:
+        new = sorted(topics - self._readers.keys())
+        if len(self._readers) + len(new) > MAX_TOPICS:
+            raise BadRequest(f"more than {MAX_TOPICS} topics match; read fewer at a time")
+        options: Options = {**self._options, "start": start}
+        for topic in new:
+            self._readers[topic] = Reader(
+                self._target, topic, patience_s=self._patience_s, on_trouble=self._on_trouble,
+                **options,
+            )  # fmt: skip
+        return new
+
+    # -- messages -------------------------------------------------------------------------------
+
+    def _run(self) -> Iterator[TopicMessage]:
+        if self._merge == "time":
+            streams = [_labelled(topic, reader) for topic, reader in self._readers.items()]
+            yield from heapq.merge(*streams, key=lambda message: message.time_ms)
+        else:
+            for topic, reader in self._readers.items():
+                yield from _labelled(topic, reader)
+        if self._follow:
+            yield from self._followed()
+
+    def _followed(self) -> Iterator[TopicMessage]:
+        for topic, reader in self._readers.items():
+            self._start(topic, reader)
+        looked_at_s = monotonic()
+        while not self._closed.is_set():
+            if monotonic() - looked_at_s >= LOOK_S:
+                self._look()
+                looked_at_s = monotonic()
+            try:
+                came = self._queue.get(timeout=LOOK_S)
+            except queue.Empty:
+                continue
+            if came.error is not None:
+                raise came.error
+            if came.batch is not None:
+                yield from _labels(came.topic, came.batch)
+
+    def _look(self) -> None:
+        """Have topics been made that a glob matches? A daemon that is away has none."""
+        try:
+            new = self._add(self._matching(), "first")
+        except (ConnectionLost, NotFound):
+            self._client.close()
+            try:
+                self._client = Client(self._target)
+            except ConnectionLost:
+                pass
+            return
+        for topic in new:
+            self._start(topic, self._readers[topic])
+
+    def _start(self, topic: str, reader: Reader) -> None:
+        def work() -> None:
+            try:
+                for batch in reader.followed():
+                    self._queue.put(_Came(topic, batch))
+                    if self._closed.is_set():
+                        return
+            except (LogdError, ConnectionLost) as error:
+                if not self._closed.is_set():
+                    self._queue.put(_Came(topic, None, error))
+
+        thread = threading.Thread(target=work, name=f"logd-read-{topic}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+
+def _labelled(topic: str, reader: Reader) -> Iterator[TopicMessage]:
+    for batch in reader.batches():
+        yield from _labels(topic, batch)
+
+
+def _labels(topic: str, batch: Batch) -> Iterator[TopicMessage]:
+    return (TopicMessage(topic, *message) for message in messages_of(batch))

@@ -1,0 +1,1 @@
+"""The clients against real daemons that are cut off, killed and restarted."""
