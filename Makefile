@@ -70,7 +70,7 @@ mutations: $(READY) packages
 
 # What the tests want from Debian. Without root or a registry the tests that need it say so and skip.
 packages:
-	@./packages.sh netcat-openbsd strace e2fsprogs mount iproute2 tmux || \
+	@./packages.sh netcat-openbsd strace e2fsprogs mount iproute2 tmux logrotate || \
 		echo "tests that need one of these will be skipped, and say so"
 
 bench-packages:

@@ -16,6 +16,7 @@ import typer
 from cli import connect, failures
 from cli.bench import bench
 from cli.check import check
+from cli.forward import forward
 from cli.ping import ping
 from cli.read import read
 from cli.repair import repair
@@ -41,7 +42,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (write, read, tail, stats, topics, ping, bench, check, repair):
+for command in (write, read, tail, stats, topics, ping, forward, bench, check, repair):
     app.command(cls=WatchCommand if command is stats else None)(command)
 
 

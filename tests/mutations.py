@@ -20,6 +20,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 ORDER = "tests/faults/test_call_order.py::"
 OUT_OF_PLACE = "tests/damage/test_files_out_of_place.py::"
+FORWARD_MODEL = "tests/unit/test_forward_model.py"
+FORWARD_FILES = "tests/unit/test_forward_files.py::"
 POSITION = "tests/damage/test_every_position.py::"
 CURSORS = "tests/damage/test_cursors.py::"
 KEEPER = "tests/unit/test_keeper.py::"
@@ -142,6 +144,29 @@ MUTATIONS = [
     Mutation("recovery: batches from before a crash believed", "logd/repair.py",
              "header.offset >= epoch[0] and header.time_ms < epoch[1]", "False",
              "tests/unit/test_survey.py"),
+    # -- the forwarder
+    Mutation("forward: moves of a batch not announced", "logd/forward/forwarder.py",
+             "        self._register.pending = (self._outbox.last + 1, batch.moves)\n", "",
+             FORWARD_MODEL),
+    Mutation("forward: new sources not saved", "logd/forward/forwarder.py",
+             "        if changed:\n            self._save()\n", "",
+             FORWARD_MODEL),
+    Mutation("forward: what is known not saved at the start", "logd/forward/forwarder.py",
+             "    state.save(lambda: register.snapshot(found.last))\n", "",
+             FORWARD_MODEL),
+    Mutation("forward: bytes not compared after a read", "logd/forward/chain.py",
+             "if source.state is State.live and not is_intact(source):", "if False:",
+             FORWARD_FILES + "test_truncated_while_it_is_read"),
+    Mutation("forward: oldest file's size taken first", "logd/forward/chain.py",
+             "for source in reversed(self.queue)\n"
+             "                        if source.content is not None]",
+             "for source in self.queue\n"
+             "                        if source.content is not None][::-1]",
+             FORWARD_FILES + "test_a_program_that_changes_files_at_any_moment"),
+    Mutation("forward: bytes before the position not compared", "logd/forward/survey.py",
+             "return check_of(tail_at(entry.content, source.mark.position)) == source.mark.check",
+             "return True",
+             FORWARD_FILES + "test_generations_that_all_start_with_the_same_long_line"),
     Mutation("cursors: failed write not cut back", "logd/cursors.py",
              "            disk.cut(file, self._size)\n", "            pass\n",
              "tests/unit/test_cursors.py"),
