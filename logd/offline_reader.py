@@ -85,7 +85,7 @@ def _look(directory: Path, state: State | None) -> Looked:
         found, torn = _look_at_active(active, state)
         damages += found
         view.show(active.next, active.size)
-    view.damages = joined(damages)
+    view.lead_around(joined(damages))
     damaged_to = max((damage.next for damage in damages), default=0)
     view.show(max(view.next, damaged_to), active.size if firsts else 0)
     return Looked(topic_id, state, view, damages, torn)
