@@ -1,4 +1,4 @@
-"""The first line of a reply, as a client reads it."""
+"""Replies as a client takes them: first lines, bodies, and any bytes, however they arrive."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from feeding import new_parser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logd import replies
 from logd.errors import LogdError
-from logd.replies import parse_reply
+from logd.replies import NotLogd, Replies, Reply, parse_reply
 from logd.requests import Refused
 
 property_of = settings(deadline=None, max_examples=300)
@@ -26,15 +27,15 @@ property_of = settings(deadline=None, max_examples=300)
     ],
 )
 def test_replies(line: bytes, word: str, numbers: tuple[int, ...], body_bytes: int) -> None:
-    assert parse_reply(line) == (word, numbers, body_bytes)
+    assert parse_reply(line) == Reply(word, numbers, bytearray(body_bytes))
 
 
 @pytest.mark.parametrize("code", ["bad-request", "not-found", "too-large", "out-of-order", "busy"])
 def test_an_error_survives_the_wire(code: str) -> None:
-    with pytest.raises(LogdError) as caught:
-        parse_reply(f"ERR {code} first=0 next=5\r\n".encode())
-    assert (caught.value.code, caught.value.text) == (code, "first=0 next=5")
-    assert caught.value.line() == f"ERR {code} first=0 next=5\r\n".encode()
+    error = parse_reply(f"ERR {code} first=0 next=5\r\n".encode())
+    assert isinstance(error, LogdError)
+    assert (error.code, error.text) == (code, "first=0 next=5")
+    assert error.line() == f"ERR {code} first=0 next=5\r\n".encode()
 
 
 def test_an_error_never_breaks_out_of_its_line() -> None:
@@ -52,6 +53,88 @@ def test_an_error_never_breaks_out_of_its_line() -> None:
 def test_any_bytes_are_a_reply_or_an_error(line: bytes) -> None:
     try:
         reply = parse_reply(line)
-    except LogdError:
+    except NotLogd:
         return
-    assert reply.word in ("OK", "TEXT", "BATCHES")
+    assert isinstance(reply, LogdError) or reply.word in ("OK", "TEXT", "BATCHES")
+
+
+# -- as they arrive -----------------------------------------------------------------------------
+
+STREAM = (
+    b"OK\r\nOK 5 3\r\nTEXT 7\r\na: b\nc\nERR busy later\r\nBATCHES 0 1 20\r\n"
+    b"OK 1 1\r\nOK 2 2\r\n\r\n\r\nTEXT 0\r\nOK 9 9\n"
+)
+TAKEN = [
+    ("OK", (), b""),
+    ("OK", (5, 3), b""),
+    ("TEXT", (7,), b"a: b\nc\n"),
+    "busy: later",
+    ("BATCHES", (0, 1, 20), b"OK 1 1\r\nOK 2 2\r\n\r\n\r\n"),
+    ("TEXT", (0,), b""),
+    ("OK", (9, 9), b""),
+]
+
+
+def fed(pieces: list[bytes]) -> list[object]:
+    taken, replies = list[object](), Replies()
+    for piece in pieces:
+        while piece:
+            with replies.room() as room:
+                size = min(len(room), len(piece))
+                assert size
+                room[:size] = piece[:size]
+            piece = piece[size:]
+            replies.received(size)
+            while (reply := replies.take()) is not None:
+                is_reply = isinstance(reply, Reply)
+                taken.append((*reply[:2], bytes(reply[2])) if is_reply else str(reply))
+    assert replies.is_between
+    return taken
+
+
+def test_the_same_at_every_split() -> None:
+    assert fed([STREAM]) == TAKEN
+    for at in range(1, len(STREAM)):
+        assert fed([STREAM[:at], STREAM[at:]]) == TAKEN, f"cut at {at}"
+    for size in (1, 2, 3, 7):
+        pieces = [STREAM[i : i + size] for i in range(0, len(STREAM), size)]
+        assert fed(pieces) == TAKEN, f"{size} at a time"
+
+
+@given(st.lists(st.integers(1, 3_000), max_size=30))
+@property_of
+def test_more_than_fits_the_room_for_lines(sizes: list[int]) -> None:
+    stream = b"".join(b"TEXT %d\r\n%s" % (n, b"x" * n) for n in [9_000, 1, 20_000, 8_192]) * 2
+    stream += b"OK 1 1\r\n" * 3_000
+    pieces = []
+    for size in sizes:
+        pieces.append(stream[:size])
+        stream = stream[size:]
+    taken = fed([*pieces, stream])
+    assert len(taken) == 8 + 3_000
+
+
+def test_lines_without_an_end_and_bodies_without_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotLogd, match="no end of line"):
+        fed([b"x" * 4097])
+    monkeypatch.setattr(replies, "MAX_REPLY_BYTES", 100)
+    with pytest.raises(NotLogd, match="101 bytes"):
+        fed([b"TEXT 101\r\n"])
+
+
+@given(st.binary(max_size=200), st.integers(1, 50))
+@property_of
+def test_any_bytes_give_replies_or_not_logd(data: bytes, size: int) -> None:
+    pieces = [data[i : i + size] for i in range(0, len(data), size)]
+    replies = Replies()
+    try:
+        for piece in pieces:
+            with replies.room() as room:
+                room[: len(piece)] = piece
+            replies.received(len(piece))
+            while replies.take() is not None:
+                pass
+    except NotLogd:
+        pass
+    except ValueError:
+        assert replies._reply is not None  # a piece larger than what is missing of a body
