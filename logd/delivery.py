@@ -285,6 +285,8 @@ class Delivery:
                 self._act(self._outbox.answered(answer))
                 if self.failure is not None:
                     return
+            if link.has_ended:
+                link.take_in()
             if answers:
                 self._send(link)
         except ConnectionLost as error:

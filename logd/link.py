@@ -38,6 +38,11 @@ class Link:
     def wants_out(self) -> bool:
         return bool(self._out)
 
+    @property
+    def has_ended(self) -> bool:
+        """Will `take_in` have nothing more to give? No event of the socket need tell of that."""
+        return self._end is not None
+
     def send(self, command: Command[Any]) -> None:
         self._due.append(command)
         self._out += [memoryview(piece) for piece in (command.line, command.body) if piece]

@@ -1,8 +1,8 @@
 """A small daemon in a thread, on a real socket, that can be told to misbehave.
 
-It has the true rules for ids (`logd.producers`) and the true parser, keeps all of it in memory, and
-answers PUSH, STATS and PING. `script` is asked before each push is carried out: it may return an
-error to refuse it with, or one of the words below, or None for business as usual.
+It has the true rules for ids (`logd.producers`) and the true parser, keeps everything in memory,
+and answers PUSH, STATS and PING. `script` is asked before each push is carried out: it may return
+an error to refuse it with, or one of the words below, or None for business as usual.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class FakeDaemon:
         self._threads.append(thread)
         thread.start()
 
-    # -- what a test asks and tells ---------------------------------------------------------------
+    # -- what a test asks and tells -------------------------------------------------------------
 
     @property
     def messages(self) -> list[bytes]:
