@@ -65,7 +65,11 @@ class Reader:
         self._client: Client | None = target if isinstance(target, Client) else None
         if self._client is None:
             self._connect()
-        self._bookmark = self._open_bookmark(cursor)
+        try:
+            self._bookmark = self._open_bookmark(cursor)
+        except BaseException:
+            self._hang_up()
+            raise
         self._batches = self._run()
         self._messages: Iterator[Message] = chain.from_iterable(map(messages_of, self._batches))
         if self._bookmark is not None:
@@ -182,7 +186,7 @@ class Reader:
         sleep(pause_s)
 
     def _hang_up(self) -> None:
-        if self._client is not None:
+        if self._client is not None and self._target is not None:
             self._client.close()
         self._client, self._asked = None, False
 
@@ -197,10 +201,14 @@ class Reader:
             raise ValueError("a named cursor needs an address, not a Client that is in use")
         else:
             bookmark = NamedCursor(self._target, topic, cursor)
-        found = bookmark.load()
-        if found is not None:
-            self._reading.go_on(*found)
-            self._progress.found(found[0])
+        try:
+            found = bookmark.load()
+            if found is not None:
+                self._reading.go_on(*found)
+                self._progress.found(found[0])
+        except BaseException:
+            bookmark.close()
+            raise
         return bookmark
 
     # -- the cursor -----------------------------------------------------------------------------

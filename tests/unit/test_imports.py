@@ -21,8 +21,8 @@ MAP = re.compile(r"```map\n(.*?)```", re.DOTALL)
 
 PURE = (
     "errors", "batch", "requests", "replies", "protocol", "index", "producers", "durability",
-    "commits", "retention", "group", "outbox", "packing", "commands", "epochs", "addresses", "shipping",
-    "progress",
+    "commits", "retention", "group", "outbox", "packing", "commands", "epochs", "addresses",
+    "progress", "shipping",
 )  # fmt: skip
 OF_PURE = {
     "__future__", "bisect", "collections", "dataclasses", "functools", "itertools", "math", "mmap",
