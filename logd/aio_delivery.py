@@ -77,6 +77,7 @@ class Delivery:
         self._bell = asyncio.Event()
         self._bell.set()  # something may be left of an earlier life
         self._waiters: list[asyncio.Future[None]] = []
+        self._looked_at_s = 0.0
         self._ended = False
         self._task: asyncio.Task[None] | None = None
 
@@ -180,6 +181,7 @@ class Delivery:
             self._spool.close()
 
     def _work(self, now_s: float) -> None:
+        self._looked_at_s = now_s
         self._take_answers(now_s)
         if self.is_done:
             return
@@ -195,8 +197,10 @@ class Delivery:
             self._dialled(self._dialling, now_s)
 
     async def _sleep(self) -> None:
-        rest_s = None if self.is_done or self.failure else self._shipping.rest_s(self._loop.time())
-        timer = None if rest_s is None else self._loop.call_later(rest_s, self._bell.set)
+        timer = None
+        if not self.is_done:
+            until_s = self._shipping.next_look_s(self._looked_at_s)
+            timer = None if until_s is None else self._loop.call_at(until_s, self._bell.set)
         await self._bell.wait()
         self._bell.clear()
         if timer is not None:

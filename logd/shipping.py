@@ -66,12 +66,16 @@ class Shipping:
         """Is it time for the next try?"""
         return self.failure is None and now_s >= self._retry_at_s
 
-    def rest_s(self, now_s: float) -> float | None:
-        """In how many seconds to `look` again while something waits; None: when it happens."""
-        ends = [self._retry_at_s] if self._retry_at_s > now_s else []
+    def next_look_s(self, looked_at_s: float) -> float | None:
+        """When to `look` again while something waits; None: when something happens.
+
+        By the time of the last look, not by the clock: a pause that has ended since then must not
+        be forgotten.
+        """
+        ends = [self._retry_at_s] if self._retry_at_s > looked_at_s else []
         if self._patience_s is not None:
             ends.append(self._moved_at_s + self._patience_s)
-        return max(0.0, min(ends) - now_s) if ends else None
+        return min(ends, default=None)
 
     def look(self, now_s: float) -> list[Event]:
         """While something waits: is a pause over, or the patience?"""
