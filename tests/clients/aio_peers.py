@@ -92,10 +92,17 @@ class Fake(Listener):
         self.last: dict[bytes, int] = {}
         self.is_there = bool(messages)
         self.grown = threading.Condition()
+        self.is_ending = False
         self.greeting = b""
         for one in messages:
             self.store(one)
         super().__init__()
+
+    def __exit__(self, *_: object) -> None:
+        with self.grown:
+            self.is_ending = True
+            self.grown.notify_all()
+        super().__exit__()
 
     def store(self, messages: list[bytes]) -> bytes:
         body, enc = encode_body(messages)
@@ -169,7 +176,8 @@ class Fake(Listener):
             return b"ERR out-of-range first=%d next=%d\r\n" % (self.first, self.next)
         wait = re.search(rb"wait=(\d+)", words[-1])
         with self.grown:
-            self.grown.wait_for(lambda: self.next > start, int(wait[1]) / 1000 if wait else 0)
+            wait_s = int(wait[1]) / 1000 if wait else 0
+            self.grown.wait_for(lambda: self.next > start or self.is_ending, wait_s)
             end = start + int(words[3])
             found = [b for b in self.batches if b[0] + b[1] > start and b[0] < end][:2]
         last = sum(found[-1][:2]) if found else start
