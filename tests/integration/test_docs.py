@@ -22,7 +22,10 @@ from logd import __version__, batch, config, protocol, requests
 from logd.config import FSYNC_MODES, fields, flag
 from logd.errors import BY_CODE
 
-PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/protocol.md", "docs/design.md"]
+PAGES = [
+    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/protocol.md", "docs/design.md",
+    "docs/clients.md",
+]  # fmt: skip
 PROTOCOL = "docs/protocol.md"
 LANGUAGES = {"dialogue", "batch", "map", "console", "python", "text", "toml", "sh"}
 PATIENCE_S = 10.0
