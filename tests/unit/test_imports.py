@@ -22,7 +22,7 @@ MAP = re.compile(r"```map\n(.*?)```", re.DOTALL)
 PURE = (
     "errors", "batch", "requests", "replies", "protocol", "index", "producers", "durability",
     "commits", "retention", "group", "outbox", "packing", "commands", "epochs", "addresses",
-    "forward.forms",
+    "forward.forms", "progress", "shipping",
 )  # fmt: skip
 OF_PURE = {
     "__future__", "base64", "bisect", "collections", "dataclasses", "datetime", "enum",
@@ -40,6 +40,10 @@ OFFLINE = {
     "store",
 }  # what of it the tool needs where no daemon runs
 OFFLINE_COMMANDS = {"check", "repair", "reports", "source", "show"}
+ASYNCIO = (
+    "aio", "aio_bookmarks", "aio_client", "aio_connection", "aio_delivery", "aio_reader",
+    "aio_writer",
+)  # fmt: skip
 DAEMON = {*STORAGE, "hooks", "bulk", "sending", "tcp", "server"}
 CLIENTS = (
     "bookmarks", "client", "link", "attendant", "delivery", "spool", "gathering", "reader",
@@ -138,18 +142,27 @@ def test_clients_are_blocking_and_plain(name: str) -> None:
     assert not used & {*TERMINALS, "asyncio", "uvloop", "sortedcontainers"}
 
 
+@pytest.mark.parametrize("name", ASYNCIO)
+def test_asyncio_clients_are_for_any_loop_and_without_threads_of_their_own(name: str) -> None:
+    used = outside(imports(ROOT / "logd" / f"{name}.py"))
+    assert not used & {*TERMINALS, "sortedcontainers", "threading", "uvloop"}
+
+
 def test_only_the_commands_know_a_terminal() -> None:
     for name, names in modules("logd").items():
         assert name == "__main__" or not outside(names) & TERMINALS, name
 
 
-def test_importing_the_clients_loads_neither_the_daemon_nor_a_loop() -> None:
+@pytest.mark.parametrize(("home", "also"), [("logd", ["asyncio"]), ("logd.aio", [])])
+def test_importing_the_clients_loads_neither_the_daemon_nor_its_loop(
+    home: str, also: list[str]
+) -> None:
     """They are meant for other people's programs, a Spark worker among them."""
     code = (
         "import sys; from logd import Client, LogdHandler, Reader, Writer\n"
         "print([name for name in sys.modules if name in sys.argv[1:]])"
     )
-    unwanted = [*TERMINALS, "asyncio", "uvloop", "sortedcontainers", "logd.topic", "logd.disk"]
+    unwanted = [*TERMINALS, *also, "uvloop", "sortedcontainers", "logd.topic", "logd.disk"]
     done = subprocess.run(
         [sys.executable, "-c", code, *unwanted], cwd=ROOT, capture_output=True, text=True
     )

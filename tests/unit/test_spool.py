@@ -1,4 +1,4 @@
-"""The spool: what is kept survives a kill at any byte, and no more of the disk is used than need be."""
+"""The spool: what is kept survives a kill at any byte, and takes no more room than need be."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logd import spool as spool_module
 from logd.batch import LINES, body_sum
 from logd.requests import Push
 from logd.spool import SAVE_EVERY, Spool, SpoolError
@@ -44,7 +43,7 @@ def read(spool: Spool) -> list[int]:
 
 def kill(spool: Spool) -> None:
     """End it as kill -9 does: nothing is saved."""
-    spool._let_go()
+    spool.abandon()
 
 
 def segments(place: Path) -> list[Path]:
@@ -97,7 +96,7 @@ def test_after_a_kill_the_state_lags_behind_by_little(tmp_path: Path) -> None:
 def test_a_kill_at_any_byte_of_the_newest_segment(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     spool = Spool(whole, segment_bytes=SMALL)
-    ends = []
+    ends: list[int] = []
     while len(segments(whole)) < 3 or len(ends) < 2:
         fill(spool, spool.last + 1)
         if len(segments(whole)) == 3:
@@ -310,7 +309,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
 
 def test_a_clock_that_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([5_000, 1_000, 3_000, 500, 6_000])
-    monkeypatch.setattr(spool_module.time, "time_ns", lambda: next(times) * 1_000_000)
+    monkeypatch.setattr("logd.spool.time.time_ns", lambda: next(times) * 1_000_000)
     spool = Spool(tmp_path)
     fill(spool, 1, 2, 3)
     kill(spool)
