@@ -8,12 +8,12 @@ BENCH_READY := $(VENV)/bench-ready
 DATA ?= data
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit integration damage faults test-faults mutations bench packages bench-packages constraints clean
+.PHONY: help run test check unit integration clients damage faults test-faults mutations bench packages bench-packages constraints clean
 
 help:
 	@echo "make run     set up, start the daemon on 127.0.0.1:1774 with its data in ./$(DATA)"
 	@echo "make test    set up, then lint, type check and run every test"
-	@echo "make check   lint and type check only;  make unit, integration, damage, faults: one part of the tests"
+	@echo "make check   lint and type check only;  make unit, integration, clients, damage, faults: one part of the tests"
 	@echo "make test-faults   the long part: thousands of kills and crashes, and what it survived"
 	@echo "make mutations     take safety measures out of a copy, one by one, and see a test notice"
 	@echo "make bench   measure, as ratios to other things measured in the same run"
@@ -39,7 +39,7 @@ run: $(READY)
 	@echo "  $(BIN)/log-cli read app --forever"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
-test: check packages unit integration damage faults
+test: check packages unit integration clients damage faults
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -52,6 +52,9 @@ unit: $(READY)
 integration: $(READY)
 	$(BIN)/pytest tests/integration
 
+clients: $(READY)
+	$(BIN)/pytest tests/clients
+
 damage: $(READY)
 	$(BIN)/pytest tests/damage
 
@@ -59,7 +62,7 @@ faults: $(READY)
 	$(BIN)/pytest tests/faults
 
 test-faults: $(READY) packages
-	LOGD_LONG=1 $(BIN)/pytest tests/damage tests/faults
+	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults
 
 # Take safety measures out of a copy of the code one by one; a named test has to notice each.
 mutations: $(READY) packages
@@ -67,7 +70,7 @@ mutations: $(READY) packages
 
 # What the tests want from Debian. Without root or a registry the tests that need it say so and skip.
 packages:
-	@./packages.sh netcat-openbsd strace e2fsprogs mount iproute2 || \
+	@./packages.sh netcat-openbsd strace e2fsprogs mount iproute2 tmux logrotate || \
 		echo "tests that need one of these will be skipped, and say so"
 
 bench-packages:

@@ -14,25 +14,36 @@ import sys
 import typer
 
 from cli import connect, failures
+from cli.bench import bench
 from cli.check import check
+from cli.forward import forward
 from cli.ping import ping
 from cli.read import read
 from cli.repair import repair
-from cli.stats import stats
+from cli.stats import WatchCommand, stats
 from cli.tail import tail
 from cli.topics import topics
 from cli.write import write
 
+HELP = """Write to a logd, read from it, follow it.
+
+\b
+log-cli write app 'hello, log'
+log-cli read app --forever
+
+Exits 0 when done, 1 on misuse or without a connection, 2 when refused by the server, 3 when out of
+range or data is lost, 130 when interrupted.
+"""
+
 app = typer.Typer(
-    help="Write to a logd, read from it, follow it.",
+    help=HELP,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,  # rich would cost 60 ms of every --help
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (write, read, tail, stats, topics, ping, check, repair):
-    app.command()(command)
+for command in (write, read, tail, stats, topics, ping, forward, bench, check, repair):
+    app.command(cls=WatchCommand if command is stats else None)(command)
 
 
 @app.callback()
@@ -45,8 +56,11 @@ def main() -> None:
         app(prog_name="log-cli")
     except SystemExit as end:
         # Only Typer itself ends this way: it has said what is wrong, with its own code for it.
+        if end.code == failures.INTERRUPTED:
+            end_line()
         sys.exit(failures.USAGE if end.code == failures.TYPER_USAGE else end.code)
     except KeyboardInterrupt:
+        end_line()
         sys.exit(failures.INTERRUPTED)
     except Exception as error:
         explained = failures.explain(error)
@@ -55,6 +69,12 @@ def main() -> None:
         code, sentence = explained
         print(f"log-cli: {sentence}", file=sys.stderr)
         sys.exit(code)
+
+
+def end_line() -> None:
+    """The terminal has written ^C where the shell's prompt goes."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(file=sys.stderr)
 
 
 if __name__ == "__main__":

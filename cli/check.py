@@ -26,12 +26,17 @@ def check(
     output: Output = Table.text,
     quiet: Quiet = False,
 ) -> None:
-    """Check the files of a stopped daemon. Exits 3 if there is damage or a torn tail."""
+    """Check the files of a stopped daemon. Exits 3 if there is damage or a torn tail.
+
+    \b
+    log-cli check --data-dir data
+    """
     from logd import offline, store
 
     directories = offline.topic_directories(data_dir, topic or [])
     lock = store.lock(data_dir)
-    with progress(sum(map(offline.size_of, directories)), quiet) as advance:
+    total_bytes = sum(map(offline.size_of, directories))
+    with progress("checking", total_bytes, quiet) as advance:
         reports = [offline.check(directory, advance).report for directory in directories]
     print_reports(reports, output)
     del lock

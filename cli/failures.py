@@ -13,10 +13,22 @@ class Misuse(Exception):
     """Options or arguments that make no sense. The text says what would."""
 
 
+class Ended(BaseException):
+    """Not an Exception: whoever handles failures of the connection must let it pass."""
+
+
+class OutputGone(Ended):
+    """Nobody reads what would be printed."""
+
+
+class TimeUp(Ended):
+    """The moment has come up to which to follow."""
+
+
 HINTS = {
     "not-found": "`log-cli topics` lists the topics there are",
     "out-of-range": "start at --offset first or next, or add --or-first to skip what is gone",
-    "faulted": "these offsets are damaged on the server's disk; read on behind them with --offset",
+    "faulted": "these offsets are damaged on disk; read on behind them with --offset",
     "checksum": "the bytes were changed on a disk or on the way; try again, then check both disks",
     "no-space": "make room on the server's disk, then write again",
     "busy": "try again in a moment",

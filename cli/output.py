@@ -15,21 +15,25 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, BinaryIO
 
 import typer
 
-from cli.failures import Misuse
+from cli.failures import Misuse, OutputGone
 from cli.since import iso_time
 
 if TYPE_CHECKING:
     from logd.reading import Batch
 
 Render = Callable[["Batch"], bytes]
-FIELDS = ("topic", "offset", "time", "time_ms", "message")
+FIELDS = ("topic", "offset", "time", "time_ms", "size", "message")
+_SAME = {"value": "message"}  # what the Python classes call it
 _encode = json.JSONEncoder(ensure_ascii=False).encode
-_ESCAPE = re.compile(r"\\([nt0\\])")
-_ESCAPED = {"n": "\n", "t": "\t", "0": "\0", "\\": "\\"}
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
+_NAMES = ("topic", "id")  # text, even where it is all digits
+_ESCAPE = re.compile(r"\\([nrt0\\])")
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
 
 
 class Form(StrEnum):
@@ -49,6 +53,13 @@ def renderer(topic: str, form: Form, template: str | None) -> Render:
     if form is Form.json:
         return lambda batch: _as_json(topic, batch)
     return _as_text if form is Form.text else _as_raw
+
+
+def each_renderer(form: Form, template: str | None) -> Callable[[str], Render]:
+    """For several topics: in plain text each line says which topic it is from."""
+    if form is Form.text and template is None:
+        template = "{topic}: {message}"
+    return cache(lambda topic: renderer(topic, form, template))
 
 
 def _as_text(batch: Batch) -> bytes:
@@ -81,6 +92,11 @@ def json_line(fields: dict[str, object]) -> bytes:
     return f"{_encode(fields)}\n".encode()
 
 
+def stat_value(name: str, text: str) -> int | str:
+    """A value of STATS as JSON has it."""
+    return int(text) if name not in _NAMES and _NUMBER.fullmatch(text) else text
+
+
 def _by_template(topic: str, template: str) -> Render:
     pieces = list(_pieces(template))
 
@@ -93,6 +109,7 @@ def _by_template(topic: str, template: str) -> Render:
         lines = []
         for offset, message in enumerate(batch.messages, batch.offset):
             values["offset"], values["message"] = b"%d" % offset, message
+            values["size"] = b"%d" % len(message)
             lines.append(b"".join([text + values.get(field, b"") for text, field in pieces]))
         return b"\n".join(lines) + b"\n"
 
@@ -106,6 +123,7 @@ def _pieces(template: str) -> Iterator[tuple[bytes, str]]:
     except ValueError as error:
         raise Misuse(f"--format: {error}; a brace itself is written {{{{ or }}}}") from None
     for text, field, spec, conversion in parts:
+        field = _SAME.get(field or "", field)
         if field is not None and (field not in FIELDS or spec or conversion):
             raise Misuse(f"--format knows {', '.join(f'{{{name}}}' for name in FIELDS)} only")
         text = _ESCAPE.sub(lambda match: _ESCAPED[match[1]], text)
@@ -126,12 +144,14 @@ def table(rows: list[tuple[object, ...]]) -> str:
 @contextmanager
 def stdout() -> Iterator[BinaryIO]:
     """Standard output for bytes. That its reader goes away, as `head` does, is no error."""
+    if sys.stdout is None:
+        raise Misuse("standard output is closed; send it somewhere, if only to /dev/null")
+    sys.stdout.flush()
     try:
-        try:
-            yield sys.stdout.buffer
-        finally:
-            sys.stdout.buffer.flush()
-    except BrokenPipeError:
+        # A buffer of its own: under PYTHONUNBUFFERED sys.stdout has none, and may write in part.
+        with open(sys.stdout.fileno(), "wb", closefd=False) as out:
+            yield out
+    except (BrokenPipeError, OutputGone):
         # So that the interpreter's own flush at exit has nothing to complain about.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None

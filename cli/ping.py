@@ -10,7 +10,11 @@ from cli import connect
 
 
 def ping(ctx: typer.Context, host: connect.Host = None) -> None:
-    """Print how long the daemon takes to answer."""
+    """Print how long the daemon takes to answer.
+
+    \b
+    log-cli ping --host 127.0.0.1:1774
+    """
     with connect.client(ctx, host) as client:
         start = perf_counter()
         client.ping()

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli import connect
+from cli import connect, source
+from cli.completion import complete_topic
 from cli.failures import Misuse
-from cli.output import Form, notice, renderer
-from cli.show import Follow, Output, Quiet, Template, Topic, say_following, show
+from cli.output import Form, each_renderer, renderer
+from cli.progress import LONG_BYTES, Advance, bar, is_watched
+from cli.show import (
+    Follow,
+    Output,
+    Quiet,
+    Template,
+    follow,
+    goes_to_a_file,
+    say_following,
+    show,
+    show_several,
+)
 from cli.since import parse_since
 
 if TYPE_CHECKING:
-    from logd.reading import Gap, Rewind
+    from logd.commands import TopicInfo
     from logd.requests import Where
 
 Offset = Annotated[
@@ -28,49 +44,111 @@ Since = Annotated[
         help="Start at this time: 10m (ago), 2026-01-31T12:00:00Z (local without a zone), @<ms>.",
     ),
 ]
+Until = Annotated[
+    str | None, typer.Option(metavar="N|TIME", help="End before this offset or time.")
+]
 Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="End after N messages.")]
 OrFirst = Annotated[
     bool, typer.Option("--or-first", help="Where the offset is gone, go on at the first there is.")
 ]
 
 
+Topics = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TOPIC",
+        help="Their names, or globs such as 'web-*'.",
+        show_default=False,
+        autocompletion=complete_topic,
+    ),
+]
+Cursor = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Go on where the last read with this name ended; the daemon keeps it."
+    ),
+]
+CursorFile = Annotated[
+    Path | None,
+    typer.Option("--cursor-file", metavar="FILE", help="The same, kept in this file."),
+]
+Merge = Annotated[
+    str,
+    typer.Option(metavar="time|arrival", help="How several topics are put in order."),
+]
+
+
 def read(
     ctx: typer.Context,
-    topic: Topic,
+    topics: Topics,
     offset: Offset = None,
     tail: Tail = None,
     since: Since = None,
+    until: Until = None,
     limit: Limit = None,
     forever: Follow = False,
     or_first: OrFirst = False,
+    cursor: Cursor = None,
+    cursor_file: CursorFile = None,
+    merge: Merge = "time",
     output: Output = Form.text,
     format: Template = None,
     quiet: Quiet = False,
+    data_dir: source.Files = None,
     host: connect.Host = None,
 ) -> None:
-    """Print messages of a topic, from the first to the last unless told otherwise."""
+    """Print messages of a topic, or of several.
+
+    From the first to the last, unless told otherwise. Several come in the order of time.
+
+    \b
+    log-cli read app --since 10m --forever
+    log-cli read app --offset 100 --limit 5 --format '{offset} {message}'
+    log-cli read app --cursor nightly
+    log-cli read app 'web-*' -o json
+    """
+    now_ms = time.time_ns() // 1_000_000
+    place = _place(offset, tail, since, now_ms)
+    end, until_ms = _end(until, now_ms)
+    limits: dict[str, Any] = {"limit": limit, "until": end, "or_first": or_first}
+    origin: dict[str, Any] = {"host": host, "data_dir": data_dir, "quiet": quiet}
+    mark = _mark(cursor, cursor_file, data_dir)
+    if len(topics) > 1 or source.is_glob(topics[0]):
+        if mark is not None or data_dir is not None or end is not None:
+            raise Misuse("a cursor, --data-dir and --until with an offset are for one topic")
+        several = source.several(ctx, topics, host, merge, forever, quiet, or_first, **place)
+        render_each = each_renderer(output, format)
+        if forever:
+            say_following(" ".join(topics), quiet)
+        show_several(several, render_each, limit, until_ms, flushed=forever)
+        return
+    (topic,) = topics
     render = renderer(topic, output, format)
-    place = _place(offset, tail, since)
-
-    from logd.reader import Reader
-
-    def on_gap(gap: Gap | Rewind) -> None:
-        notice(str(gap), quiet)
-
-    reader = Reader(
-        connect.address(ctx, host),
-        topic,
-        **place,
-        limit=limit,
-        follow=forever,
-        or_first=or_first,
-        on_gap=on_gap,
-    )
-    say_following(topic, forever, quiet)
-    show(reader, render, forever)
+    if mark is not None:
+        origin["cursor"] = mark
+    reader = source.reader(ctx, topic, follow=forever, **origin, **place, **limits)
+    if forever:
+        say_following(topic, quiet)
+        follow(reader, render, until_ms)
+        return
+    if goes_to_a_file() and is_watched(quiet):
+        infos = source.topics(ctx, topic, host=host, data_dir=data_dir, quiet=True)
+        with _bar(infos, place, limit, end) as advance:
+            show(reader, render, until_ms=until_ms, advance=advance)
+    else:
+        show(reader, render, until_ms=until_ms)
 
 
-def _place(offset: str | None, tail: int | None, since: str | None) -> dict[str, Any]:
+def _mark(cursor: str | None, cursor_file: Path | None, data_dir: Path | None) -> str | Path | None:
+    """What keeps the place: a name, or a file."""
+    if cursor is not None and cursor_file is not None:
+        raise Misuse("give --cursor or --cursor-file, not both")
+    if data_dir is not None and (cursor or cursor_file):
+        raise Misuse("cursors need a daemon: leave out --data-dir")
+    return cursor if cursor is not None else cursor_file
+
+
+def _place(offset: str | None, tail: int | None, since: str | None, now_ms: int) -> dict[str, Any]:
     """The reader's arguments that say where to start."""
     if sum(option is not None for option in (offset, tail, since)) > 1:
         raise Misuse("give one of --offset, --tail and --since")
@@ -79,7 +157,7 @@ def _place(offset: str | None, tail: int | None, since: str | None) -> dict[str,
     if since is not None:
         from logd.requests import At
 
-        return {"start": At(parse_since(since, time.time_ns() // 1_000_000))}
+        return {"start": At(parse_since(since, now_ms))}
     return {"start": "first" if offset is None else _offset(offset)}
 
 
@@ -91,3 +169,37 @@ def _offset(text: str) -> Where:
         return checked_where(text)
     except BadRequest:
         raise Misuse(f"--offset {text} is no place; write a number, first or next") from None
+
+
+def _end(until: str | None, now_ms: int) -> tuple[int | None, int | None]:
+    """The offset or the time before which to end."""
+    if until is None:
+        return None, None
+    if re.fullmatch(r"[0-9]{1,18}", until):
+        return int(until), None
+    return None, parse_since(until, now_ms, "--until")
+
+
+@contextmanager
+def _bar(
+    infos: list[TopicInfo], place: dict[str, Any], limit: int | None, end: int | None
+) -> Iterator[Advance]:
+    """A bar over the messages to come, if they are many."""
+    total = expected_messages(infos[0], place, limit, end) if infos else 0
+    if not total or infos[0].bytes * total < LONG_BYTES * (infos[0].next - infos[0].first):
+        yield lambda messages: None
+        return
+    with bar(f"reading {infos[0].topic}", total) as advance:
+        yield advance
+
+
+def expected_messages(
+    info: TopicInfo, place: dict[str, Any], limit: int | None, end: int | None
+) -> int:
+    """How many there are to read, at most: where a time is asked for, nobody knows yet."""
+    start = place.get("start")
+    if place.get("tail") is not None:
+        start = info.next - place["tail"]
+    first = max(info.first, start) if isinstance(start, int) else info.first
+    next_ = info.first if start == "next" else info.next if end is None else min(end, info.next)
+    return max(0, min(next_ - first, info.next if limit is None else limit))

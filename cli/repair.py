@@ -34,12 +34,16 @@ def repair(
 
     A torn tail is copied to quarantine/ and cut. Other damage is left alone unless --accept-loss is
     given: then the messages are gone for good, and a gap that readers report stands for them.
+
+    \b
+    log-cli repair --data-dir data --dry-run
     """
     from logd import offline, store
 
     directories = offline.topic_directories(data_dir, topic or [])
     lock = store.lock(data_dir)
-    with progress(sum(map(offline.size_of, directories)), quiet) as advance:
+    total_bytes = sum(map(offline.size_of, directories))
+    with progress("reading" if dry_run else "repairing", total_bytes, quiet) as advance:
         reports = [
             offline.repair(directory, accept_loss=accept_loss, dry_run=dry_run, progress=advance)
             for directory in directories

@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
 
-def parse_since(text: str, now_ms: int) -> int:
+def parse_since(text: str, now_ms: int, option: str = "--since") -> int:
     """The unix milliseconds that this means now. A time without a zone is local time."""
     if re.fullmatch(r"@[0-9]{1,18}", text):
         return int(text[1:])
@@ -32,7 +32,7 @@ def parse_since(text: str, now_ms: int) -> int:
         return max(0, (datetime.fromisoformat(text).astimezone(UTC) - _EPOCH) // _MS)
     except (ValueError, OverflowError):
         raise Misuse(
-            f"--since {text} is no time; write 10m, 1h30m, 2026-01-31T12:00:00Z or @<unix ms>"
+            f"{option} {text} is no time; write 10m, 1h30m, 2026-01-31T12:00:00Z or @<unix ms>"
         ) from None
 
 

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from cli import connect
+from cli import connect, source
 from cli.output import Form, renderer
-from cli.show import Follow, Output, Quiet, Template, Topic, say_following, show
+from cli.show import Follow, Output, Quiet, Template, Topic, follow, say_following, show
 
-Count = Annotated[int, typer.Option("-n", "--lines", min=0, help="How many.")]
+Count = Annotated[int, typer.Option("-n", "--lines", min=0, metavar="N", help="How many.")]
 
 
 def tail(
@@ -21,14 +21,27 @@ def tail(
     output: Output = Form.text,
     format: Template = None,
     quiet: Quiet = False,
+    data_dir: source.Files = None,
     host: connect.Host = None,
 ) -> None:
-    """Print the newest messages of a topic."""
+    """Print the newest messages of a topic.
+
+    \b
+    log-cli tail app -n 20 --forever
+    """
     render = renderer(topic, output, format)
-
-    from logd.reader import Reader
-
-    limit = None if forever else lines
-    reader = Reader(connect.address(ctx, host), topic, tail=lines, limit=limit, follow=forever)
-    say_following(topic, forever, quiet)
-    show(reader, render, forever)
+    reader = source.reader(
+        ctx,
+        topic,
+        host=host,
+        data_dir=data_dir,
+        follow=forever,
+        quiet=quiet,
+        tail=lines,
+        limit=None if forever else lines,
+    )
+    if forever:
+        say_following(topic, quiet)
+        follow(reader, render)
+    else:
+        show(reader, render)

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from cli import connect
+from cli import connect, source
 from cli.output import Table, json_line, notice, stdout, table
+from cli.show import Quiet
 
-Glob = Annotated[str, typer.Argument(help="Only topics that match, as in 'app-*'.")]
+Glob = Annotated[str, typer.Argument(metavar="GLOB", help="Only topics that match, as in 'app-*'.")]
 Output = Annotated[
     Table, typer.Option("-o", "--output", help="text: a table. json: one object per line.")
 ]
@@ -19,11 +20,16 @@ def topics(
     ctx: typer.Context,
     glob: Glob = "*",
     output: Output = Table.text,
+    quiet: Quiet = False,
+    data_dir: source.Files = None,
     host: connect.Host = None,
 ) -> None:
-    """List topics with their first and next offset."""
-    with connect.client(ctx, host) as client:
-        found = client.topics(glob)
+    """List topics with their first and next offset.
+
+    \b
+    log-cli topics 'app-*' -o json
+    """
+    found = source.topics(ctx, glob, host=host, data_dir=data_dir, quiet=quiet)
     with stdout() as out:
         if output is Table.json:
             out.writelines(json_line(topic._asdict()) for topic in found)
@@ -31,4 +37,4 @@ def topics(
             heads = tuple(name.upper() for name in found[0]._fields)
             out.write(f"{table([heads, *found])}\n".encode())
         else:
-            notice(f"no topic matches {glob}")
+            notice(f"no topic matches {glob}", quiet)

@@ -53,7 +53,12 @@ def write(
     quiet: Quiet = False,
     host: connect.Host = None,
 ) -> None:
-    """Write messages to a topic, and say where they landed."""
+    """Write messages to a topic, and say where they landed.
+
+    \b
+    log-cli write app 'hello, log'
+    tail -f /var/log/syslog | log-cli write syslog
+    """
     if messages and file:
         raise Misuse("give messages or --file, not both")
 
@@ -66,7 +71,7 @@ def write(
             names: list[Path | int] = [*file] if file else [STDIN]
             for name in names:
                 with open(name, "rb", buffering=0, closefd=name != STDIN) as source:
-                    _copy(source, writer, quiet)
+                    _copy(source, writer, f"writing {topic}", quiet)
     if not quiet:
         print(landed(topic, writer.acknowledged, writer.first_offset, writer.next_offset))
 
@@ -79,10 +84,10 @@ def landed(topic: str, messages: int, first: int | None, next: int | None) -> st
     return f"{topic} {first}..{next - 1} ({count}{among})"
 
 
-def _copy(source: FileIO, writer: Writer, quiet: bool) -> None:
+def _copy(source: FileIO, writer: Writer, what: str, quiet: bool) -> None:
     if source.isatty():
         notice("each line you type is a message; Ctrl-D ends it", quiet)
-    with progress(_size(source), quiet) as advance:
+    with progress(what, _size(source), quiet) as advance:
         for lines, size in cut_lines(source):
             writer.write_many(lines)
             advance(size)

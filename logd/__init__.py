@@ -8,9 +8,11 @@ if TYPE_CHECKING:
     from logd.addresses import ConnectionLost
     from logd.client import Client
     from logd.errors import LogdError
+    from logd.handler import LogdHandler
     from logd.merging import TopicsReader
     from logd.reader import Reader
     from logd.reading import Message
+    from logd.records import log_context
     from logd.requests import At
     from logd.writer import QueueFull, Writer
 
@@ -19,22 +21,26 @@ _HOMES = {
     "Client": "client",
     "ConnectionLost": "addresses",
     "LogdError": "errors",
+    "LogdHandler": "handler",
     "Message": "reading",
     "QueueFull": "writer",
     "Reader": "reader",
     "TopicsReader": "merging",
     "Writer": "writer",
+    "log_context": "records",
 }
 __all__ = [
     "At",
     "Client",
     "ConnectionLost",
     "LogdError",
+    "LogdHandler",
     "Message",
     "QueueFull",
     "Reader",
     "TopicsReader",
     "Writer",
+    "log_context",
 ]
 __version__ = "0.1.0"
 

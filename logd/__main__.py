@@ -44,6 +44,8 @@ def serve(**flags: Any) -> None:
         sys.exit(f"logd: {error.text}")
     except (OSError, SyncFailed) as error:
         sys.exit(f"logd: {error}")
+    logging.shutdown()
+    os._exit(0)  # all is synced and closed: no thread that a read hangs in keeps the process
 
 
 def _signature() -> inspect.Signature:

@@ -24,6 +24,8 @@ MAX_NUMBER = 2**63 - 1
 LINES, SIZED, LINES_ZSTD, SIZED_ZSTD = "lines", "sized", "lines+zstd", "sized+zstd"
 ENCODINGS = (LINES, SIZED, LINES_ZSTD, SIZED_ZSTD)
 GAP = "gap"
+JOIN_BYTES = 64 * 1024  # the largest batch made by joining plain pushes
+SMALL_BYTES = 16 * 1024  # those that are larger are not worth the copy
 _LF = 10
 NO_ID = "-"
 

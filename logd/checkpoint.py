@@ -59,6 +59,13 @@ def _decode(slot: bytes) -> State | None:
     return State(first, partition, position, next_, epoch, began, since_ms, bool(clean), sequence)
 
 
+def saved_state(file: File) -> State | None:
+    """What the file says; None where neither of its slots is sound."""
+    data = file.read_waiting(0, 2 * SLOT_BYTES)
+    slots = [_decode(data[:SLOT_BYTES]), _decode(data[SLOT_BYTES:])]
+    return max((slot for slot in slots if slot), key=lambda s: s.sequence, default=None)
+
+
 class Checkpoint:
     def __init__(self, path: Path) -> None:
         self.written_at_s = 0.0
@@ -67,9 +74,7 @@ class Checkpoint:
             self._file = File(path, os.O_RDWR)
         except FileNotFoundError:
             return
-        data = self._file.read_waiting(0, 2 * SLOT_BYTES)
-        slots = [_decode(data[:SLOT_BYTES]), _decode(data[SLOT_BYTES:])]
-        self.state = max((slot for slot in slots if slot), key=lambda s: s.sequence, default=None)
+        self.state = saved_state(self._file)
 
     @classmethod
     def create(cls, path: Path, state: State) -> Checkpoint:

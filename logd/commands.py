@@ -19,7 +19,7 @@ from logd.requests import MAX_WAIT_MS, Push, Read, Where, push_line, read_line, 
 T = TypeVar("T")
 
 _GLOB = re.compile(r"[!-~]+")
-_CURSOR = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Command(NamedTuple, Generic[T]):
@@ -71,8 +71,8 @@ class Cursor(NamedTuple):
 
 
 def push(push: Push) -> Command[Pushed]:
-    line = push_line(push._replace(topic=checked_topic(push.topic)))
-    return Command(line, push.body, _pushed)
+    checked_topic(push.topic)
+    return Command(push_line(push), push.body, _pushed)
 
 
 def read(read: Read) -> Command[Batches]:
@@ -129,8 +129,16 @@ def checked_where(at: Where) -> Where:
 
 
 def checked_cursor(name: str) -> str:
-    if not _CURSOR.fullmatch(name):
-        raise BadRequest("a cursor's name is 1 to 64 of A-Z a-z 0-9 . _ -")
+    return _checked_name(name, "cursor")
+
+
+def checked_producer(name: str) -> str:
+    return _checked_name(name, "producer")
+
+
+def _checked_name(name: str, of: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise BadRequest(f"a {of}'s name is 1 to 64 of A-Z a-z 0-9 . _ -")
     return name
 
 

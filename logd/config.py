@@ -172,6 +172,7 @@ class Config:
         64 << 20, _positive_bytes, "memory for bodies still on their way, all connections"
     )
     max_topics: int = _setting(10_000, _count, "how many topics there may be")
+    max_cursors: int = _setting(1000, _count, "how many cursors a topic may have", topic=True)
     max_connections: int = _setting(10_000, _count, "how many connections there may be")
     idle_timeout_s: float = _setting(
         300.0, _positive_seconds, "a connection that does nothing this long is closed"

@@ -1,29 +1,30 @@
 """Getting a writer's batches to the daemon, through lost connections and restarts of either side.
 
-Everything happens with the writer's lock held, but for what waits (connecting, and sleeping until
-there is something to do) and what belongs to the program (futures and callbacks). Whoever adds a
-batch also moves what the socket takes at once, so that a program that writes a lot does not depend
-on when the thread gets its turn; the thread does the rest, and all the waiting.
+Everything happens with the writer's lock held, but for connecting and for what belongs to the
+program (futures and callbacks). Whoever adds a batch also moves what the socket takes at once, so
+that a program that writes a lot does not depend on when the thread gets its turn; the thread, an
+`Attendant`, does the rest, and all the waiting.
 
-Nothing here raises into the program: what ends a writer is kept in `failure`.
+Nothing of the network raises into the program: what ends a writer is kept in `failure`. Whatever a
+signal interrupts here ends the connection: what had no answer is sent again, and stored once.
 """
 
 from __future__ import annotations
 
-import os
 import select
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from concurrent.futures import Future
 from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
 from logd import commands
-from logd.addresses import ConnectionLost, Target, lost
+from logd.addresses import ConnectionLost, Target, addresses, lost
+from logd.attendant import Attendant
 from logd.client import Client
 from logd.epochs import Seen, kept
-from logd.errors import LogdError, NotFound
+from logd.errors import Internal, LogdError, NotFound
 from logd.link import Link
 from logd.outbox import Batch, Clash, Forgotten, Hopeless, Later, Outbox, Outcome, Refused, Stored
 from logd.pauses import Pauses
@@ -32,8 +33,9 @@ from logd.spool import Spool
 WINDOW_BYTES = 8 << 20  # of a spool's batches in memory at a time
 _LONGEST_SLEEP_S = 60.0
 _BUSY_S = 0.01
+_WATCH_S = 0.1  # at a time, by a thread that waits
 
-Failure = LogdError | ConnectionLost
+Failure = LogdError | OSError  # of the latter mostly ConnectionLost
 
 
 class Loss(NamedTuple):
@@ -47,7 +49,7 @@ class Loss(NamedTuple):
 
 
 class Owner(Protocol):
-    """The writer. `tend` and `stored` are called with the lock held, the others without."""
+    """The writer. `refused` and `lost` are called without the lock, the others with it."""
 
     @property
     def hears_refusals(self) -> bool:
@@ -56,6 +58,7 @@ class Owner(Protocol):
     def tend(self, now_s: float) -> float | None:
         """Add what is due; in how many seconds to ask again, None for when something is added."""
 
+    def failed(self) -> None: ...
     def stored(self, batch: Batch, offset: int) -> None: ...
     def refused(self, batch: Batch, error: LogdError) -> None: ...
     def lost(self, loss: Loss) -> None: ...
@@ -75,35 +78,42 @@ class Delivery:
         timeout_s: float,
     ) -> None:
         self._target, self._topic, self._timeout_s = target, topic, timeout_s
-        self._outbox, self._spool, self._lock, self._owner = outbox, spool, lock, owner
+        self._address = ", ".join(addresses(target))
+        self._outbox, self._spool, self._owner = outbox, spool, owner
+        outbox.settled = self._settled
+        self._attendant = Attendant(lock, self)
+        self.attend = self._attendant.attend
         self._patience_s = patience_s
         self.failure: Failure | None = None
         self.trouble: Failure | None = None  # the newest; None while all is well
-        self._progress = threading.Condition(lock)
-        self._waiting = 0  # threads that wait for it
         self._link: Link | None = None
         self._pauses = Pauses()
         self._retry_at_s = 0.0
-        self._moved_at_s = 0.0  # when something was acknowledged, or added where nothing waited
-        self._heard_at_s = 0.0
-        self._busy_until_s = 0.0  # till then the program's own thread does the work
+        self._moved_at_s = 0.0  # when something was settled, or added where nothing waited
+        self._settled_number = 0
+        self._heard_at_s = 0.0  # when the daemon showed a sign of life
+        self._busy_until_s = 0.0  # till then one of the program's own threads does the work
+        self._is_watched = False  # by such a thread
         self._seen: Seen | None = None
         self._next_offset = 0  # behind all that was acknowledged
+        self._is_loss_told = False  # on this connection
         self._offers: dict[int, list[tuple[int, Any]]] = {}  # of batches that are in the spool
-        self._later: list[Callable[[], object]] = []  # to be called without the lock
-        self._ended = False
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._wakes_at_s = 0.0  # while the thread sleeps
-        self._watches_out = False
-        self._thread: threading.Thread | None = None
 
     # -- for the writer, with the lock held -------------------------------------------------------
 
     @property
     def is_done(self) -> bool:
         """Is everything that was added acknowledged?"""
-        spool = self._spool
-        return not self._outbox and (spool is None or spool.acknowledged == spool.last)
+        return not self._outbox and (self._spool is None or not self._spool.unread_bytes)
+
+    @property
+    def last(self) -> int:
+        """The number of the batch that was added last."""
+        return self._outbox.last if self._spool is None else self._spool.last
+
+    def is_settled(self, number: int) -> bool:
+        """Has every batch up to this one been stored, or refused?"""
+        return self._settled_number >= number or self.is_done
 
     @property
     def size(self) -> int:
@@ -111,38 +121,52 @@ class Delivery:
         return self._outbox.size if self._spool is None else self._spool.size
 
     def add(self, batch: Batch, note: str = "-") -> None:
+        """Take over a batch: it has a number from then on. OSError where the spool cannot."""
         if self.is_done:
             self._moved_at_s = monotonic()
         if self._spool is None:
             self._outbox.add(batch)
         else:
-            number = self._spool.append(batch.push, batch.messages, note)
+            batch.number = self._spool.append(batch.push, batch.messages, note)
             if batch.offers:
-                self._offers[number] = batch.offers
-        if self._link is not None:
-            self._exchange()
-            self._busy_until_s = monotonic() + _BUSY_S
-        stuck = self._link is None or (self._link.wants_out and not self._watches_out)
-        self.attend(0.0 if stuck else _BUSY_S)
+                self._offers[batch.number] = batch.offers
 
-    def attend(self, within_s: float) -> None:
-        """Make sure that the thread is there, and has a look before this time is over."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="logd-writer", daemon=True)
-            self._thread.start()
-        elif self._wakes_at_s > monotonic() + within_s:
-            self._wakes_at_s = 0.0
-            os.eventfd_write(self._bell, 1)
+    def move(self) -> None:
+        """Send what the socket takes at once, and leave the rest to the thread."""
+        now_s = monotonic()
+        if self._link is None:
+            self.attend(max(0.0, self._retry_at_s - now_s))
+            return
+        if self._attendant.is_current:
+            self._exchange(self._link)
+        else:
+            self._exchange(self._link, is_patient=True)
+            self._busy_until_s = now_s + _BUSY_S
+            self.attend(_BUSY_S)
 
     def wait(self, timeout_s: float | None) -> None:
-        """Until something moves, or goes wrong for good."""
-        self._waiting += 1
-        self._busy_until_s = 0.0
-        self.attend(0.0)
+        """Until something has moved, or goes wrong for good; or for nothing."""
+        if self._link is None or self._is_watched or self._attendant.is_current:
+            self._attendant.wait(timeout_s)
+            return
+        # Whoever waits does the work: to wake another thread and be woken by it costs far more.
+        self._is_watched = True
         try:
-            self._progress.wait(timeout_s)
+            self._watch(self._link, _WATCH_S if timeout_s is None else min(timeout_s, _WATCH_S))
         finally:
-            self._waiting -= 1
+            self._is_watched = False
+            self._busy_until_s = monotonic() + _BUSY_S
+            self._attendant.wake_all()
+            self.attend(0.0 if self._attendant.has_calls else _BUSY_S)
+
+    def _watch(self, link: Link, timeout_s: float) -> None:
+        self._busy_until_s = monotonic() + timeout_s
+        poll = select.poll()
+        poll.register(link, _events(link))
+        with self._attendant.unlocked():
+            poll.poll(timeout_s * 1000)
+        if self._link is link:
+            self._exchange(link)
 
     def connect_now(self) -> None:
         """The first connection, for a program that wants to know at once that there is none."""
@@ -150,108 +174,78 @@ class Delivery:
 
     def end(self) -> None:
         """Stop, whatever is still waiting. The lock is released while the thread ends."""
-        self._ended = True
-        if self._thread is not None:
-            os.eventfd_write(self._bell, 1)
-            with self._unlocked():
-                self._thread.join()
+        self._attendant.end()
         self._hang_up()
-        for batch in self._outbox.give_up():
-            self._settle(batch, None, ConnectionLost("the writer was closed before it was stored"))
-        self._call_later()
+        self._give_up(ConnectionLost("the writer was closed before this was stored"))
+        self._attendant.call_later()
         if self._spool is not None:
             self._spool.close()
-        os.close(self._bell)
 
-    # -- the thread -----------------------------------------------------------------------------
+    def abandon(self) -> None:
+        """In a forked child: close its copies of what is the parent's, without a word."""
+        self._hang_up()
+        self._attendant.abandon()
+        if self._spool is not None:
+            self._spool.abandon()
 
-    def _run(self) -> None:
-        with self._lock:
-            while not self._ended:
-                due_s = None if self.failure else self._owner.tend(monotonic())
-                self._work()
-                if self._waiting:
-                    self._progress.notify_all()
-                if not self._call_later() and not self._ended:
-                    self._sleep(due_s)
+    def resolve(self, offers: list[tuple[int, Any]], result: int | Exception) -> None:
+        """Tell futures, soon and without the lock."""
+        for i, future in offers:
+            self._attendant.later(
+                partial(_resolve, future, result + i if isinstance(result, int) else result)
+            )
 
-    def _call_later(self) -> bool:
-        """Call back, without the lock; True if there was anything to call."""
-        later, self._later = self._later, []
-        if later:
-            with self._unlocked():
-                for call in later:
-                    call()
-        return bool(later)
+    # -- the thread's turns ---------------------------------------------------------------------
 
-    def _work(self) -> None:
+    def turn(self) -> float:
         now_s = monotonic()
         if self.failure is not None:
-            return
-        if not self.is_done:
-            self._check_patience(now_s)
-        if self._link is None:
-            if not self.is_done and now_s >= self._retry_at_s:
-                self._connect()
-        else:
-            if now_s >= self._retry_at_s:
-                self._outbox.go_on()
-            if self._outbox.in_flight and now_s - self._heard_at_s > self._timeout_s:
-                self._lose(lost(self._address, "it did not answer in time"))
-            else:
-                self._exchange()
-
-    def _check_patience(self, now_s: float) -> None:
-        if self._patience_s is not None and now_s - self._moved_at_s > self._patience_s:
+            return _LONGEST_SLEEP_S
+        due_s = self._owner.tend(now_s)
+        if not self.is_done and self._is_out_of_patience(now_s):
             self._fail(self.trouble or lost(self._address, "it did not answer in time"))
+        elif self._link is not None:
+            self._tend_link(self._link, now_s)
+        elif not self.is_done and now_s >= self._retry_at_s:
+            self._connect()
+        return max(0.0, min(self._deadlines_s(monotonic(), due_s)))
 
-    def _sleep(self, due_s: float | None) -> None:
-        now_s, link = monotonic(), self._link
-        poll = select.poll()
-        poll.register(self._bell, select.POLLIN)
-        self._watches_out = link is not None and link.wants_out
-        busy = self._busy_until_s > now_s and not self._watches_out
-        if link is not None and not busy:
-            poll.register(link, select.POLLIN | (select.POLLOUT if self._watches_out else 0))
-        pause_s = max(0.0, min(self._deadlines_s(now_s, due_s, busy)))
-        self._wakes_at_s = now_s + pause_s
-        with self._unlocked():
-            poll.poll(pause_s * 1000 + 1)
-        self._wakes_at_s, self._watches_out = 0.0, False
-        try:
-            os.eventfd_read(self._bell)
-        except BlockingIOError:
-            pass
+    def watched(self) -> tuple[int, int] | None:
+        if self._link is None or self._busy_until_s > monotonic():
+            return None
+        return self._link.fileno(), _events(self._link)
 
-    def _deadlines_s(self, now_s: float, due_s: float | None, busy: bool) -> Iterator[float]:
+    def crashed(self, error: Exception) -> None:
+        self._fail(Internal(f"a mistake in the writer: {error!r}"))
+
+    def _tend_link(self, link: Link, now_s: float) -> None:
+        if now_s >= self._retry_at_s:
+            self._outbox.go_on()
+        if self._outbox.in_flight and now_s - self._heard_at_s > self._timeout_s:
+            self._lose(lost(self._address, "it did not answer in time"))
+        else:
+            self._exchange(link)
+
+    def _is_out_of_patience(self, now_s: float) -> bool:
+        return self._patience_s is not None and now_s - self._moved_at_s > self._patience_s
+
+    def _deadlines_s(self, now_s: float, due_s: float | None) -> Iterator[float]:
         """In how many seconds to look again, whatever happens."""
         yield _LONGEST_SLEEP_S if due_s is None else due_s
-        if busy:
+        if self._busy_until_s > now_s:
             yield self._busy_until_s - now_s
-        if not self.is_done and self.failure is None:
+        if not self.is_done:
             yield self._timeout_s
             if self._retry_at_s > now_s:
                 yield self._retry_at_s - now_s
             if self._patience_s is not None:
                 yield self._moved_at_s + self._patience_s - now_s
 
-    @contextmanager
-    def _unlocked(self) -> Iterator[None]:
-        self._lock.release()
-        try:
-            yield
-        finally:
-            self._lock.acquire()
-
     # -- the connection ---------------------------------------------------------------------------
-
-    @property
-    def _address(self) -> str:
-        return str(self._target)
 
     def _connect(self) -> None:
         try:
-            with self._unlocked():
+            with self._attendant.unlocked():
                 link, seen = self._dial()
         except (ConnectionLost, LogdError) as error:
             self._put_off(error)
@@ -270,27 +264,39 @@ class Delivery:
         return Link(connection, client.address), seen
 
     def _linked(self, link: Link, seen: Seen | None) -> None:
-        self._link, self.trouble = link, None
-        self._heard_at_s = monotonic()
+        self._link, self._heard_at_s = link, monotonic()
         first_lost = kept(self._seen, seen, self._next_offset)
-        if first_lost < self._next_offset:
+        self._is_loss_told = first_lost < self._next_offset
+        if self._is_loss_told:
             self._report(f"offsets from {first_lost} on, lost with the daemon's machine")
             self._next_offset = 0
-        self._seen = seen or self._seen
-        self._exchange()
+        self._seen = seen
+        self._exchange(link)
 
-    def _exchange(self) -> None:
+    def _exchange(self, link: Link, *, is_patient: bool = False) -> None:
         """Send what may be sent, take what has come; all without waiting."""
-        assert self._link is not None
         try:
-            self._send(self._link)
-            for answer in self._link.take_in():
+            self._send(link)
+            if is_patient and not self._outbox.wants_answers:
+                return
+            answers = link.take_in()
+            for answer in answers:
                 self._heard_at_s = monotonic()
                 self._act(self._outbox.answered(answer))
-            if self._link is not None:
-                self._send(self._link)
+                if self.failure is not None:
+                    return
+            if link.has_ended:
+                link.take_in()
+            if answers:
+                self._send(link)
         except ConnectionLost as error:
             self._lose(error)
+        except (LogdError, OSError) as error:  # of the spool
+            self._fail(error)
+        except BaseException:
+            self._lose(lost(self._address, "a signal interrupted it"))
+            self.attend(0.0)
+            raise
 
     def _send(self, link: Link) -> None:
         self._refill()
@@ -298,7 +304,8 @@ class Delivery:
             self._heard_at_s = monotonic()
         while (push := self._outbox.next()) is not None:
             link.send(commands.push(push))
-        link.push_out()
+        if link.push_out():
+            self._heard_at_s = monotonic()
 
     def _refill(self) -> None:
         """From the spool, as much as is good to have in memory."""
@@ -325,51 +332,66 @@ class Delivery:
 
     # -- outcomes -------------------------------------------------------------------------------
 
+    def _settled(self, batch: Batch, result: int | LogdError) -> None:
+        if self._spool is not None:
+            self._spool.forget(batch.number)
+        if batch.offers:
+            self.resolve(batch.offers, result)
+        self._moved_at_s, self._settled_number = monotonic(), batch.number
+        if isinstance(result, int):
+            self._next_offset = result + batch.messages
+            self._owner.stored(batch, result)  # it counts: so this comes last, see Outbox
+
     def _act(self, outcome: Outcome | None) -> None:
         match outcome:
-            case Stored(batch, offset):
-                self._moved_at_s, self.trouble = monotonic(), None
-                self._next_offset = offset + batch.messages
+            case Stored():
+                self.trouble = None
                 self._pauses.reset()
-                self._forget(batch)
-                self._settle(batch, offset, None)
-                self._owner.stored(batch, offset)
             case Refused(batch, error):
-                self._forget(batch)
-                self._settle(batch, None, error)
                 if self._owner.hears_refusals:
-                    self._later.append(partial(self._owner.refused, batch, error))
+                    self._attendant.later(partial(self._owner.refused, batch, error))
                 else:
                     self._fail(error)
             case Later(error):
                 self._put_off(error)
             case Forgotten(first, last):
-                self._report(f"batches {first} to {last}, lost with the daemon's machine")
+                if not self._is_loss_told:
+                    self._report(f"batches {first} to {last}, lost with the daemon's machine")
             case Clash(error):
                 self._report(f"this writer's machine forgot what it had sent ({error.text})")
             case Hopeless(error):
                 self._fail(error)
 
-    def _forget(self, batch: Batch) -> None:
-        if self._spool is not None:
-            self._spool.forget(batch.number)
-
-    def _settle(self, batch: Batch, offset: int | None, error: Exception | None) -> None:
-        for i, future in batch.offers:
-            if error is not None:
-                self._later.append(partial(future.set_exception, error))
-            elif offset is not None:
-                self._later.append(partial(future.set_result, offset + i))
-
     def _report(self, reason: str) -> None:
-        self._later.append(partial(self._owner.lost, Loss(self._topic, reason)))
+        self._attendant.later(partial(self._owner.lost, Loss(self._topic, reason)))
 
     def _fail(self, error: Failure) -> None:
         self.failure = error
         self._hang_up()
+        self._give_up(error)
+        self._owner.failed()
+        self._attendant.wake_all()
+
+    def _give_up(self, error: Failure) -> None:
+        """Tell whoever waits for a batch. A spool keeps it all the same."""
         for batch in self._outbox.give_up():
-            self._settle(batch, None, error)
-        self._progress.notify_all()
+            self.resolve(batch.offers, error)
+        for offers in self._offers.values():
+            self.resolve(offers, error)
+        self._offers.clear()
+
+
+def _events(link: Link) -> int:
+    return select.POLLIN | (select.POLLOUT if link.wants_out else 0)
+
+
+def _resolve(future: Future[int], result: int | Exception) -> None:
+    if future.done():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
 
 
 def _seen(client: Client, topic: str) -> Seen | None:

@@ -9,18 +9,29 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from logd.batch import Buffer
+from logd.errors import IoError, LogdError, NoSpace
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MAX_BUFFERS = os.sysconf("SC_IOV_MAX")
-_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
+_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # the last for pipes: nobody waits for one
 
 
 class SyncFailed(Exception):
     """A sync failed: the kernel may have dropped what it was to write. Never to be retried."""
+
+
+def refusal(error: BaseException) -> LogdError:
+    """What to tell a client whose request met this error."""
+    if isinstance(error, LogdError):
+        return error
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
+        return NoSpace("the disk is full; nothing of this was stored, retry when there is room")
+    return IoError(f"the disk refused: {error}")
 
 
 class NotCached(Exception):
@@ -45,6 +56,8 @@ class File:
     def __init__(self, path: Path, flags: int = os.O_RDONLY) -> None:
         self.fd = -1
         self.fd = os.open(path, flags | _FLAGS, 0o600)
+        if not stat.S_ISREG(os.fstat(self.fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
 
     def __del__(self) -> None:
         if self.fd >= 0:
@@ -72,6 +85,15 @@ class File:
 
     def read_waiting(self, position: int, size: int) -> bytes:
         return os.pread(self.fd, size, position)
+
+
+class PatientFile(File):
+    """For whoever has nothing else to do: its reads wait for the disk."""
+
+    __slots__ = ()
+
+    def read(self, position: int, size: int) -> bytearray:
+        return bytearray(self.read_waiting(position, size))
 
 
 def write_at(file: File, buffers: Sequence[Buffer], position: int) -> None:
@@ -108,7 +130,7 @@ def create(path: Path, content: Buffer = b"") -> File:
     return file
 
 
-def replace(path: Path, content: Buffer) -> None:
+def replace(path: Path, content: Buffer) -> File:
     """Put a whole new file in the place of `path`: the old one or the new one, never half of it."""
     temporary = path.with_name(f".{path.name}.new")
     try:
@@ -120,6 +142,7 @@ def replace(path: Path, content: Buffer) -> None:
         raise
     rename(temporary, path)
     sync_directory(path.parent)
+    return file
 
 
 def replace_if_room(path: Path, content: Buffer) -> None:
@@ -142,6 +165,12 @@ def rename(old: Path, new: Path) -> None:
 
 def remove(path: Path) -> None:
     os.unlink(path)
+
+
+def refuse_link(directory: Path) -> None:
+    """Files are opened by their whole path, and a link in the middle of it would be followed."""
+    if directory.is_symlink():
+        raise NotADirectoryError(errno.ENOTDIR, "a link, which is not followed", str(directory))
 
 
 def make_directory(path: Path) -> None:

@@ -2,8 +2,8 @@
 
 One hook at a time for a topic, oldest partition first; until it has exited 0 the partition stays
 readable. What fails is tried again after growing pauses, for as long as the partition is due.
-Deleting is the topic's business: it hears of what may go through `let_go`, and of a hook that
-failed through `kept`.
+Deleting is the topic's business: it hears of what may go through `let_go`, and that a hook has
+ended through `ended`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Expiry:
             [Callable[[], bool], Callable[[Any, BaseException | None], None]], None
         ],
         let_go: Callable[[Partition], None],
-        kept: Callable[[], None],
+        ended: Callable[[], None],
         now_s: Callable[[], float],
     ) -> None:
         self._topic = topic
@@ -39,7 +39,7 @@ class Expiry:
         self._view = view
         self._running = running
         self._offload_hook = offload_hook
-        self._let_go, self._kept, self._now_s = let_go, kept, now_s
+        self._let_go, self._ended, self._now_s = let_go, ended, now_s
         self._hooked: Partition | None = None  # its hook is under way
         self._retry_at_s = 0.0
         self._due = 0
@@ -57,7 +57,7 @@ class Expiry:
         }
 
     def check(self, now_ms: int) -> None:
-        """Once a second, and after a roll: let go of what may go."""
+        """Once a second, and after a hook: let go of what may go."""
         if not self._limits.any() or self._hooked is not None:
             return
         partitions = list(self._view.partitions.values())
@@ -72,21 +72,19 @@ class Expiry:
         self._due = 0
 
     def _run(self, partition: Partition) -> None:
-        self._hooked = partition
         hook = Hook(self._command, partition.path, self._variables(partition), self._timeout_s)
+        self._hooked = partition
 
         def done(succeeded: Any, error: BaseException | None) -> None:
             self._hooked = None
             if succeeded:
                 self.failures = 0
                 self._due -= 1
+                self._let_go(partition)
             else:
                 self.failures += 1
                 self._retry_at_s = self._now_s() + pause_s(self.failures)
-            if succeeded:
-                self._let_go(partition)
-            else:
-                self._kept()
+            self._ended()
 
         self._offload_hook(lambda: run_hook(hook, self._running), done)
 

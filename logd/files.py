@@ -5,6 +5,7 @@
     00000000000000000000.index         its sparse index
     00000000000000000000.ids           what was remembered of producers when it was sealed
     checkpoint                         how far the log is known to be on disk
+    cursors                            where those who read it stand; there from the first COMMIT on
     quarantine/                        what a recovery cut off
 
 Always: a topic appears whole or not at all; a new file's first byte comes after the old one was
@@ -23,6 +24,7 @@ from typing import NamedTuple
 from logd import disk, repair
 from logd.batch import body_sum
 from logd.checkpoint import Checkpoint, State
+from logd.cursors import CursorFile
 from logd.index import Index
 from logd.partition import Partition
 from logd.producers import Producers
@@ -45,6 +47,7 @@ class Opened(NamedTuple):
     state: State
     clean: bool
     report: repair.Report | None  # of a recovery
+    cursors: CursorFile
     damages: tuple[repair.Damage, ...] = ()
 
 
@@ -64,7 +67,8 @@ def create_topic(directory: Path, now_ms: int) -> Opened:
     disk.sync_directory(directory.parent)
     active = Partition.open_active(directory, 0)
     active.load(Index(), 0, 0, 0)
-    return Opened(topic_id, [active], checkpoint, Producers(), now_ms, state, False, None)
+    cursors = CursorFile(directory)
+    return Opened(topic_id, [active], checkpoint, Producers(), now_ms, state, False, None, cursors)
 
 
 def roll(old: Partition, producers: Producers, checkpoint: Checkpoint, state: State) -> Partition:
@@ -74,8 +78,12 @@ def roll(old: Partition, producers: Producers, checkpoint: Checkpoint, state: St
     Partition(old.path.parent, old.next).path.unlink(missing_ok=True)  # of an attempt that failed
     new = Partition.create(old.path.parent, old.next)
     disk.sync_directory(new.path.parent)
-    old.save_index(closing=True)
-    checkpoint.write(replace(state, partition=new.first, position=0, next=new.next))
+    try:
+        old.save_index(closing=True)
+        checkpoint.write(replace(state, partition=new.first, position=0, next=new.next))
+    except OSError:
+        disk.remove(new.path)  # else it would be the newest at the next start
+        raise
     return new
 
 

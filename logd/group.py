@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from logd.batch import LINES, NO_ID, Buffer, body_sum, encode_header
+from logd.batch import JOIN_BYTES, LINES, NO_ID, SMALL_BYTES, Buffer, body_sum, encode_header
 from logd.partition import Placed
-
-JOIN_BYTES = 64 * 1024  # the largest batch made by joining
-SMALL_BYTES = 16 * 1024  # what is larger is not worth the copy
 
 
 class Batch(NamedTuple):
@@ -43,36 +40,29 @@ class Group:
         self.time_ms = time_ms
         self.buffers: list[Buffer] = []
         self.placed: list[Placed] = []
-        self.size = 0  # of all bodies in it
+        self.size = 0  # in bytes, but for the header of a batch that is still being joined
         self._joined: list[bytes | bytearray] = []
         self._joined_bytes = 0
         self._joined_first = next_
 
-    def add_plain(self, bodies: list[bytes | bytearray], counts: list[int] | None) -> int:
-        """A run of plain pushes, all bodies of one size; returns the first one's offset."""
-        offset, size = self.next, len(bodies[0])
-        total = size * len(bodies)
-        joined_bytes = self._joined_bytes + total
-        if joined_bytes > JOIN_BYTES or size > SMALL_BYTES:
-            return self._add_bulky(bodies, counts)
-        self._joined += bodies
-        self._joined_bytes = joined_bytes
-        self.size += total
-        self.next = offset + (len(bodies) if counts is None else sum(counts))
-        return offset
+    @property
+    def batches(self) -> int:
+        """How many there are, the one that is still being joined included."""
+        return len(self.placed) + bool(self._joined)
 
-    def _add_bulky(self, bodies: list[bytes | bytearray], counts: list[int] | None) -> int:
-        """What does not fit into the batch being joined, or should not be copied."""
+    def add_plain(self, bodies: list[bytes | bytearray], counts: list[int] | None) -> int:
+        """A run of plain pushes, at most one batch of them; returns the first one's offset."""
         offset, size = self.next, len(bodies[0])
-        if size > SMALL_BYTES:
-            for i, body in enumerate(bodies):
-                self.add(Batch(body, LINES, counts[i] if counts else 1, body_sum(body)))
-            return offset
-        self._close_joined()
-        most = max(1, JOIN_BYTES // size)
-        for start in range(0, len(bodies), most):
-            some = slice(start, start + most)
-            self.add_plain(bodies[some], counts and counts[some])
+        messages = len(bodies) if counts is None else sum(counts)
+        if size > SMALL_BYTES and len(bodies) == 1:
+            return self.add(Batch(bodies[0], LINES, messages, body_sum(bodies[0])))
+        total = size * len(bodies)
+        if self._joined_bytes + total > JOIN_BYTES:
+            self._close_joined()
+        self._joined += bodies
+        self._joined_bytes += total
+        self.size += total
+        self.next = offset + messages
         return offset
 
     def add(self, batch: Batch) -> int:
@@ -96,6 +86,7 @@ class Group:
     def _place(self, body: Buffer, enc: str, messages: int, sum_: str, id_: str) -> int:
         offset = self.next
         header = encode_header(offset, messages, len(body), self.time_ms, enc, sum_, id_)
+        self.size += len(header)
         self.buffers += (header, body)
         self.placed.append(Placed(offset, len(header) + len(body)))
         self.next = self._joined_first = offset + messages

@@ -76,15 +76,16 @@ def run_hook(hook: Hook, running: Running) -> bool:
     environment = {"PATH": _PATH, "LANG": "C.UTF-8", **hook.variables}
     try:
         process = subprocess.Popen(
-            [*hook.command, str(hook.path)],
+            [*hook.command, str(hook.path.absolute())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
         )
-    except OSError as error:
-        log.error("%s: cannot start %s: %s", hook.name, hook.command[0], error.strerror)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        log.error("%s: cannot start %s: %s", hook.name, hook.command[0], reason)
         return False
     running.started(process)
     try:
@@ -163,5 +164,5 @@ class _Output:
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
     try:
         os.killpg(process.pid, number)
-    except ProcessLookupError:
-        pass  # all of it has ended
+    except (ProcessLookupError, PermissionError):
+        pass  # all of it has ended, or what is left belongs to somebody else

@@ -25,6 +25,7 @@ class Link:
         self._out: deque[memoryview] = deque()
         self._due: deque[Command[Any]] = deque()
         self._replies = Replies()
+        self._broken: str | None = None  # why nothing more can be sent
         self._end: str | None = None  # why there will be no more replies
 
     def fileno(self) -> int:
@@ -37,28 +38,35 @@ class Link:
     def wants_out(self) -> bool:
         return bool(self._out)
 
+    @property
+    def has_ended(self) -> bool:
+        """Will `take_in` have nothing more to give? No event of the socket need tell of that."""
+        return self._end is not None
+
     def send(self, command: Command[Any]) -> None:
         self._due.append(command)
         self._out += [memoryview(piece) for piece in (command.line, command.body) if piece]
 
-    def push_out(self) -> None:
-        """Send what the socket takes; ConnectionLost where it takes no more at all."""
-        out = self._out
+    def push_out(self) -> bool:
+        """Send what the socket takes; True if it took any."""
+        out, moved = self._out, False
         while out:
             try:
                 sent = self._socket.sendmsg([out[i] for i in range(min(len(out), _MAX_PIECES))])
             except BlockingIOError:
-                return
+                break
             except OSError as error:
-                # Not raised yet: what the daemon said before it hung up is to be read first.
-                self._end = self._end or reason(error)
+                # Not raised: what the daemon said before it hung up is to be read first.
+                self._broken = reason(error)
                 out.clear()
-                return
+                break
+            moved = True
             while sent:
                 piece = out.popleft()
                 if len(piece) > sent:
                     out.appendleft(piece[sent:])
                 sent -= min(sent, len(piece))
+        return moved
 
     def take_in(self) -> list[Any]:
         """What came in: each command's answer, or the LogdError it got.
@@ -67,13 +75,15 @@ class Link:
         """
         answers: list[Any] = []
         try:
-            while self._receive():
+            while self._end is None and self._receive():
                 while (reply := self._replies.take()) is not None:
                     answers.append(self._answer(reply))
-        except (NotLogd, OSError, IndexError) as error:
-            self._end = reason(error) if isinstance(error, OSError) else f"it is no logd: {error}"
-        if self._end is not None and not answers:
-            raise lost(self._address, self._end)
+        except OSError as error:
+            self._end = reason(error)
+        except NotLogd as error:
+            self._end = f"it is no logd: {error}"
+        if not answers and (end := self._end or self._broken):
+            raise lost(self._address, end)
         return answers
 
     def _receive(self) -> bool:
@@ -88,5 +98,7 @@ class Link:
         return True
 
     def _answer(self, reply: Reply | LogdError) -> Any:
+        if not self._due:
+            raise NotLogd("it answered more than it was asked")
         command = self._due.popleft()
         return command.answer(reply) if isinstance(reply, Reply) else reply

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Literal, NamedTuple, Self, Unpack
 
@@ -59,12 +59,13 @@ class TopicsReader:
         *,
         merge: Literal["time", "arrival"] = "time",
         patience_s: float | None = 60.0,
+        on_trouble: Callable[[Exception], None] = lambda error: None,
         **options: Unpack[Options],
     ) -> None:
         if not names:
             raise BadRequest("name at least one topic, or a glob such as '*'")
         self._target, self._names, self._merge = target, names, merge
-        self._patience_s = patience_s
+        self._patience_s, self._on_trouble = patience_s, on_trouble
         self._follow = options.pop("follow", False)
         self._options = options
         self._readers: dict[str, Reader] = {}
@@ -118,8 +119,10 @@ class TopicsReader:
             raise BadRequest(f"more than {MAX_TOPICS} topics match; read fewer at a time")
         options: Options = {**self._options, "start": start}
         for topic in new:
-            reader = Reader(self._target, topic, patience_s=self._patience_s, **options)
-            self._readers[topic] = reader
+            self._readers[topic] = Reader(
+                self._target, topic, patience_s=self._patience_s, on_trouble=self._on_trouble,
+                **options,
+            )  # fmt: skip
         return new
 
     # -- messages -------------------------------------------------------------------------------

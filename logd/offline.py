@@ -18,6 +18,7 @@ from pathlib import Path
 from logd import disk
 from logd.batch import MAX_NUMBER, Found
 from logd.checkpoint import Checkpoint, State
+from logd.cursors import CURSORS, CursorFile
 from logd.errors import DataDirError
 from logd.files import CHECKPOINT, HIDDEN, META, encode_meta
 from logd.partition import Partition
@@ -44,6 +45,7 @@ class Findings:
     state: State | None
     partitions: list[Partition]
     torn: Survey | None  # of the newest partition, if it ends in a torn tail
+    cursors: CursorFile
 
 
 def topic_directories(data_dir: Path, names: list[str]) -> list[Path]:
@@ -94,13 +96,15 @@ def check(directory: Path, progress: Progress = lambda size: None) -> Findings:
         active.next, active.max_time_ms = result.next, result.time_ms
         messages += result.next - active.first
         kept_bytes += result.end
+    cursors = CursorFile.read(directory)
+    damages += filter(None, [cursors.damage()])
     report = Report(
         directory.name, kept_bytes, messages,
         cut_bytes=active.size - torn.end if torn else 0,
         cut_reason=torn.torn.reason if torn and torn.torn else "",
         damages=damages,
     )  # fmt: skip
-    return Findings(directory, report, state, partitions, torn)
+    return Findings(directory, report, state, partitions, torn, cursors)
 
 
 def repair(
@@ -124,6 +128,8 @@ def repair(
         copies.append(cut_tail(file, findings.torn.end, directory, active.path.name))
     if report.damages:
         copies += _accept(findings)
+    else:
+        findings.cursors.make_sound(None)  # a torn end of theirs, as a start would
     return replace(report, quarantine=copies, filled=report.damages, damages=[])
 
 
@@ -151,8 +157,12 @@ def _reaches_end(damages: list[Damage], partition: Partition) -> bool:
 
 def _accept(findings: Findings) -> list[str]:
     """Put gaps where the damages are, then make the checkpoint and the meta file anew."""
-    directory, copies = findings.directory, []
-    for name, damages in _by_file(findings.report.damages):
+    directory = findings.directory
+    copies = findings.cursors.accept_loss() if findings.cursors.damage() else []
+    in_log = [damage for damage in findings.report.damages if damage.file != CURSORS]
+    if not in_log:
+        return copies
+    for name, damages in _by_file(in_log):
         path = directory / name
         if path.exists():
             copies += fill_gaps(path, damages)

@@ -9,7 +9,12 @@ it once. When a batch is refused, those behind it on their way are refused too, 
 missing; their answers are waited for before anything else is sent.
 
 The first batch on each connection travels alone. A daemon that does not know the producer takes any
-number from it, so a second batch on its way could be stored although the first was refused.
+number from it, so a second batch on its way could be stored although the first was refused. So does
+the first batch of a new life: an earlier one may have used its number, see `Clash`.
+
+A signal may interrupt the program anywhere in here. Then whoever has the connection drops it and
+reports `lost()`. So that nothing is lost or doubled by that, `add` and the removal of a batch are
+steps without a call in them, which Python does not interrupt, and `settled` comes first.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from logd.commands import Pushed
+from logd.commands import Pushed, checked_producer
 from logd.errors import (
     BadRequest,
     Busy,
@@ -51,11 +56,11 @@ class Batch:
     push: Push
     messages: int
     offers: list[tuple[int, Any]] = field(default_factory=list)  # (which message, its future)
-    number: int = 0
+    number: int = 0  # until somebody has taken it over
+    size: int = field(init=False)
 
-    @property
-    def size(self) -> int:
-        return len(self.push.body)
+    def __post_init__(self) -> None:
+        self.size = len(self.push.body)
 
 
 # -- outcomes -----------------------------------------------------------------------------------
@@ -92,7 +97,7 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """An earlier life of this writer used the number for another body. Sending goes on."""
+    """An earlier life of this writer, which it forgot, used the number. Sending goes on."""
 
     error: LogdError
 
@@ -112,7 +117,11 @@ def new_producer() -> str:
 
 
 class Outbox:
-    """Batches get numbers as they are added, unless they have one. `renamed` hears of new names."""
+    """Batches get numbers as they are added, unless they have one.
+
+    `settled` hears of each batch before it leaves: its offset, or why it was refused. A signal may
+    make it hear twice. `renamed` hears of new names. `first_own` is the first number of this life.
+    """
 
     def __init__(
         self,
@@ -120,19 +129,23 @@ class Outbox:
         *,
         is_shared: bool = False,
         max_in_flight: int = 16,
+        first_own: int = 1,
         renamed: Callable[[str], None] = lambda producer: None,
     ) -> None:
         if not 1 <= max_in_flight <= MAX_IN_FLIGHT:
             raise ValueError(f"max_in_flight must be 1 to {MAX_IN_FLIGHT}")
-        self.producer = producer or new_producer()
+        self.producer = checked_producer(producer) if producer else new_producer()
+        self.settled: Callable[[Batch, int | LogdError], None] = lambda batch, result: None
         self.in_flight = 0
         self.size = 0  # bytes of all bodies in it
         self._is_shared = is_shared  # others may use the name too, by mistake
-        self._last = 0
+        self.last = 0  # the number that was given last
         self._max_in_flight = max_in_flight
         self._renamed = renamed
         self._batches: deque[Batch] = deque()
+        self._first_own = first_own
         self._alone = True
+        self._is_new_name = producer is None  # nothing was stored under it
         self._held = False
         self._verdict: Outcome | None = None  # given when all answers on their way are here
 
@@ -140,18 +153,31 @@ class Outbox:
         return len(self._batches)
 
     def add(self, batch: Batch) -> None:
-        batch.number = self._last = batch.number or self._last + 1
-        self._batches.append(batch)
+        batch.number = self.last = batch.number or self.last + 1
         self.size += batch.size
+        self._batches += (batch,)
 
     def next(self) -> Push | None:
         """What to send now, if anything. It counts as sent."""
-        limit = 1 if self._alone else self._max_in_flight
-        if self._held or self._verdict or self.in_flight >= min(limit, len(self._batches)):
+        if self._held or self._verdict or self.in_flight >= min(self._limit, len(self._batches)):
             return None
         batch = self._batches[self.in_flight]
+        if batch.number == self._first_own:
+            if self.in_flight:
+                return None
+            self._alone = True
         self.in_flight += 1
-        return batch.push._replace(id=f"{self.producer}:{batch.number}")
+        topic, body, enc, messages, sum_, _ = batch.push
+        return Push(topic, body, enc, messages, sum_, f"{self.producer}:{batch.number}")
+
+    @property
+    def _limit(self) -> int:
+        return 1 if self._alone else self._max_in_flight
+
+    @property
+    def wants_answers(self) -> bool:
+        """Is so much on its way that it is time to look for answers?"""
+        return self.in_flight * 2 >= self._limit
 
     def answered(self, answer: Pushed | LogdError) -> Outcome | None:
         """The answer to the oldest that was sent."""
@@ -179,41 +205,46 @@ class Outbox:
         return batches
 
     def _stored(self, pushed: Pushed) -> Outcome:
-        self._alone = False
+        self._alone = self._is_new_name = False
         batch = self._batches[0]
         if pushed.messages != batch.messages:
             text = f"{batch.messages} messages were sent and {pushed.messages} acknowledged"
             return Hopeless(Internal(text))
-        self._drop_first()
+        self.settled(batch, pushed.offset)
+        self.size -= batch.size
+        del self._batches[0]
         return Stored(batch, pushed.offset)
 
     def _judge(self, error: LogdError) -> Outcome:
-        if isinstance(error, OutOfOrder):
-            found, due = _LAST.search(error.text), self._batches[0].number - 1
-            last = int(found[1]) if found else due + 1
-            if last < due:
-                return Forgotten(last + 1, due)
-            return Later(error) if last == due else Hopeless(error)
-        if isinstance(error, Conflict) and not self._is_shared:
-            return Clash(error)
+        if isinstance(error, OutOfOrder | Conflict):
+            return self._judge_number(error)
         if isinstance(error, TOO_BAD):
             return Refused(self._batches[0], error)
         return Later(error) if isinstance(error, TRY_LATER) else Hopeless(error)
+
+    def _judge_number(self, error: LogdError) -> Outcome:
+        if self._is_new_name:
+            return Hopeless(error)  # it may start with any number; another name would not help
+        found, due = _LAST.search(error.text), self._batches[0].number - 1
+        if isinstance(error, OutOfOrder) and found and int(found[1]) <= due:
+            last = int(found[1])
+            return Later(error) if last == due else Forgotten(last + 1, due)
+        return Hopeless(error) if self._is_shared else Clash(error)
 
     def _settle(self) -> Outcome | None:
         verdict, self._verdict = self._verdict, None
         if isinstance(verdict, Later):
             self._held = True
         elif isinstance(verdict, Refused | Forgotten | Clash):
-            if isinstance(verdict, Refused):
-                self._drop_first()
             self._rename()
+            if isinstance(verdict, Refused):
+                self.settled(verdict.batch, verdict.error)
+                self.size -= verdict.batch.size
+                del self._batches[0]
         return verdict
-
-    def _drop_first(self) -> None:
-        self.size -= self._batches.popleft().size
 
     def _rename(self) -> None:
         """A new name may start with any number: the old one's next number is not ours any more."""
-        self.producer, self._alone = new_producer(), True
+        self.producer = new_producer()
+        self._alone = self._is_new_name = True
         self._renamed(self.producer)

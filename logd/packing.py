@@ -15,8 +15,12 @@ class Packer:
         self._topic, self._compressed = topic, compressed
         self._skip = 0
 
-    def pack(self, messages: list[bytes]) -> Batch:
+    def pack(self, messages: list[bytes], most_bytes: int | None = None) -> Batch:
+        """One batch of these messages; of fewer where all would be more than `most_bytes`."""
         body, enc = encode_body(messages)
+        while most_bytes is not None and len(body) > most_bytes and len(messages) > 1:
+            messages = messages[: len(messages) // 2]
+            body, enc = encode_body(messages)
         if self._compressed:
             body, enc = self._smaller(body, enc)
         push = Push(self._topic, body, enc, len(messages), body_sum(body))

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from logd import disk
 from logd.batch import MAX_HEADER_BYTES, Buffer, Found, scan
-from logd.disk import File
+from logd.disk import File, PatientFile
 from logd.errors import DamagedBatch
 from logd.index import ENTRY_BYTES, INTERVAL_BYTES, BadIndex, Entry, Index
 
@@ -53,6 +53,7 @@ class Partition:
         self._index: Index | None = None
         self._saved_entries = 0
         self._is_damaged = False
+        self._is_looked_at = False
         self._recent: dict[int, int] = {}
 
     @classmethod
@@ -80,6 +81,13 @@ class Partition:
         partition._file = File(partition.path, os.O_RDWR)
         return partition
 
+    @classmethod
+    def look_at(cls, directory: Path, first: int, next_: int) -> Partition:
+        """As `open_sealed`, and nothing is ever written, a rebuilt index neither; reads wait."""
+        partition = cls.open_sealed(directory, first, next_)
+        partition._is_looked_at = True
+        return partition
+
     def load(self, index: Index, size: int, next_: int, max_time_ms: int) -> None:
         """Say what the file of an active partition holds. All of `index` is in the index file."""
         self._index, self._saved_entries = index, len(index)
@@ -90,7 +98,7 @@ class Partition:
     @property
     def file(self) -> File:
         if self._file is None:
-            self._file = File(self.path)
+            self._file = (PatientFile if self._is_looked_at else File)(self.path)
         return self._file
 
     @property
@@ -256,7 +264,7 @@ class Partition:
         return index if fits else None
 
     def _rebuilt_index(self) -> Index:
-        """Read the partition's headers and write its index anew."""
+        """Read the partition's headers and, unless it is only looked at, save its index anew."""
         index = Index()
         time_ms = 0
         for found in scan(self.file.read_waiting, 0, self.size, bodies=False, expect=self.first):
@@ -264,6 +272,7 @@ class Partition:
             index.note(found.header.offset, found.position, time_ms)
         if self.sealed:
             index.append(Entry(self.next, self.size, time_ms))
-        disk.replace_if_room(self.index_path, index.encoded())
+        if not self._is_looked_at:
+            disk.replace_if_room(self.index_path, index.encoded())
         self._saved_entries = len(index)
         return index

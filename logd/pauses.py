@@ -23,3 +23,23 @@ class Pauses:
 
     def reset(self) -> None:
         self._failures = 0
+
+
+class Patience:
+    """Pauses that come to an end: when nobody has answered for `patience_s`, the error is final."""
+
+    def __init__(self, patience_s: float | None, now_s: float) -> None:
+        self._patience_s, self._answered_at_s = patience_s, now_s
+        self._pauses = Pauses()
+
+    def answered(self, now_s: float) -> None:
+        self._answered_at_s = now_s
+        self._pauses.reset()
+
+    def pause_s(self, error: Exception, now_s: float) -> float:
+        """How long to wait before the next try; raises the error where there will be none."""
+        pause_s = self._pauses.next_s()
+        waited_s = now_s - self._answered_at_s
+        if self._patience_s is not None and waited_s + pause_s > self._patience_s:
+            raise error
+        return pause_s

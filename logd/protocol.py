@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from logd.batch import LINES, NO_ID, count_lf
+from logd.batch import JOIN_BYTES, LINES, NO_ID, SMALL_BYTES, count_lf
 from logd.errors import BadRequest, BadTopic, Busy, LogdError, TooLarge, UnknownCommand
 from logd.requests import (
     COMMANDS,
@@ -129,17 +129,18 @@ class Parser:
         return end + 1
 
     def _plain_pushes(self, match: re.Match[bytes], data: bytes, out: list[Request]) -> int:
-        """The hot path: as many pushes with this very command line as stand here in a row."""
+        """The hot path: pushes with this very command line in a row, up to one batch of them."""
         line, size, start = match[0], int(match[2]), match.end()
         if not 0 < size <= self._max_batch_bytes:
             self._refuse_push(self._bad_size(size), size, out)
             return start
         begin, end = start, len(data)
+        most = JOIN_BYTES // size if size <= SMALL_BYTES else 1
         bodies: list[bytes | bytearray] = []
         while (stop := start + size) <= end:
             bodies.append(data[start:stop])
             start = stop
-            if not data.startswith(line, start):
+            if len(bodies) == most or not data.startswith(line, start):
                 break
             start += len(line)
         else:

@@ -21,11 +21,11 @@ from logd.client import Client
 from logd.commands import Batches
 from logd.epochs import Seen
 from logd.errors import Busy, LogdError, NotFound, ShuttingDown
-from logd.pauses import Pauses
+from logd.pauses import Patience
+from logd.progress import Progress
 from logd.reading import Batch, Message, Options, Reading, messages_of
 
 PATIENCE_S = 60.0
-COMMIT_S = 1.0
 TRY_AGAIN = (ConnectionLost, Busy, ShuttingDown)
 
 
@@ -58,23 +58,19 @@ class Reader:
     ) -> None:
         self._reading = Reading(topic, **options)
         self._target = None if isinstance(target, Client) else target
-        self._patience_s, self._on_trouble = patience_s, on_trouble
-        self._pauses = Pauses()
         self._interrupted = threading.Event()
-        self._answered_at_s = monotonic()
+        self._on_trouble = on_trouble
+        self._patience = Patience(patience_s, monotonic())
+        self._progress = Progress(monotonic())
         self._asked = False  # a reply is due
         self._seen: Seen | None = None
-        self._position: int | None = None  # behind all that was handed out and is done with
-        self._saved: int | None = None
-        self._saved_at_s = monotonic()
         self._client: Client | None = target if isinstance(target, Client) else None
         if self._client is None:
             self._connect()
-        self._bookmark: Bookmark | None = None
         try:
             self._bookmark = self._open_bookmark(cursor)
         except BaseException:
-            self.close()
+            self._hang_up()
             raise
         self._batches = self._run()
         self._messages: Iterator[Message] = chain.from_iterable(map(messages_of, self._batches))
@@ -102,18 +98,14 @@ class Reader:
         """Save the cursor: everything before `offset`, or all that was handed out, is done with."""
         if self._bookmark is None:
             raise ValueError("this reader has no cursor")
-        if offset is not None:
-            self._position = offset
-        if self._position is not None and self._position != self._saved:
-            self._bookmark.save(self._position, self._seen)
-            self._saved = self._position
-        self._saved_at_s = monotonic()
+        self._progress.commit(offset)
+        self._save()
 
     def close(self) -> None:
         """End it. What was handed out last counts as not read, unless `commit` said otherwise."""
         try:
             if self._bookmark is not None:
-                self.commit()
+                self._save()
                 self._bookmark.close()
         finally:
             if self._target is not None and self._client is not None:
@@ -138,24 +130,22 @@ class Reader:
         reading = self._reading
         while not reading.is_done:
             reply = self._reply()
+            self._save_if_due()
             if reply is None:
                 continue
             if self._target is not None and reading.wants_more(reply):
                 self._ask(reply.messages)
             for batch in reading.cut(reply):
+                self._progress.handed_out = batch.next
                 yield batch
-                self._done_with(batch.next)
+                self._asked_again()
 
     def _one_by_one(self) -> Iterator[Message]:
         for batch in self._batches:
             for message in messages_of(batch):
+                self._progress.handed_out = message.offset + 1
                 yield message
-                self._position = message.offset + 1
-
-    def _done_with(self, offset: int) -> None:
-        self._position = offset
-        if self._bookmark is not None and monotonic() - self._saved_at_s >= COMMIT_S:
-            self.commit()
+                self._asked_again()
 
     def _reply(self) -> Batches | None:
         """The next reply; None where something came between and it is to be asked for anew."""
@@ -173,8 +163,7 @@ class Reader:
         except LogdError as error:
             self._reading.refused(error)
             return None
-        self._pauses.reset()
-        self._answered_at_s = monotonic()
+        self._patience.answered(monotonic())
         self._reading.arrived(reply)
         return reply
 
@@ -207,16 +196,13 @@ class Reader:
             raise error
         if isinstance(error, ConnectionLost):
             self._hang_up()
-        pause_s = self._pauses.next_s()
-        waited_s = monotonic() - self._answered_at_s
-        if self._patience_s is not None and waited_s + pause_s > self._patience_s:
-            raise error
+        pause_s = self._patience.pause_s(error, monotonic())
         self._on_trouble(error)
         if self._interrupted.wait(pause_s):
             raise error
 
     def _hang_up(self) -> None:
-        if self._client is not None:
+        if self._client is not None and self._target is not None:
             self._client.close()
         self._client, self._asked = None, False
 
@@ -231,12 +217,35 @@ class Reader:
             raise ValueError("a named cursor needs an address, not a Client that is in use")
         else:
             bookmark = NamedCursor(self._target, topic, cursor)
-        self._bookmark = bookmark
-        found = bookmark.load()
-        if found is not None:
-            self._reading.go_on(*found)
-            self._saved = found[0]
+        try:
+            found = bookmark.load()
+            if found is not None:
+                self._reading.go_on(*found)
+                self._progress.found(found[0])
+        except BaseException:
+            bookmark.close()
+            raise
         return bookmark
+
+    # -- the cursor -----------------------------------------------------------------------------
+
+    def _asked_again(self) -> None:
+        self._progress.asked_again()
+        self._save_if_due()
+
+    def _save_if_due(self) -> None:
+        if self._bookmark is not None and self._progress.is_due(monotonic()):
+            try:
+                self._save()
+            except TRY_AGAIN as error:
+                self._progress.put_off(monotonic())
+                self._on_trouble(error)
+
+    def _save(self) -> None:
+        offset = self._progress.unsaved
+        if offset is not None and self._bookmark is not None:
+            self._bookmark.save(offset, self._seen)
+            self._progress.saved(offset, monotonic())
 
 
 def _seen(client: Client, topic: str) -> Seen | None:

@@ -13,14 +13,16 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 from logd import disk, files
-from logd.batch import MAX_HEADER_BYTES, Header, parse_header, scan
+from logd.batch import MAX_HEADER_BYTES, MAX_NUMBER, Header, parse_header, scan
 from logd.checkpoint import Checkpoint, State
+from logd.cursors import CursorFile
 from logd.disk import NO_SPACE, File
-from logd.errors import DamagedBatch
+from logd.errors import DamagedBatch, DataDirError
 from logd.files import CHECKPOINT, FORMAT, META, Opened, meta_sum
 from logd.index import ENTRY_BYTES, BadIndex, Entry, Index
 from logd.partition import Partition
@@ -32,16 +34,18 @@ _FILE_NAME = re.compile(r"([0-9]{20})\.(log|ids)")
 
 def open_topic(name: str, directory: Path) -> Opened:
     """Everything a topic needs to start work."""
+    disk.refuse_link(directory)
     topic_id, damages = read_meta(directory)
     checkpoint = Checkpoint(directory / CHECKPOINT)
     state = checkpoint.state
     if state is None:
         damages.append(Damage(0, 0, CHECKPOINT, 0, 0, "neither of its slots is sound"))
         state = State(clean=False)
-    if not damages:
-        _remove_expired(directory, state)
     firsts = partition_firsts(directory, state)
     damages += missing_files(firsts, state)
+    if not damages:
+        _remove_expired(directory, state)
+    cursors = CursorFile.read(directory)
     sealed = []
     for first, next_ in pairwise(firsts):
         partition, found = _open_sealed(directory, first, next_)
@@ -49,49 +53,62 @@ def open_topic(name: str, directory: Path) -> Opened:
         damages += found
     active = Partition.open_active(directory, firsts[-1]) if firsts else None
     if active is None:
-        return Opened(topic_id, [], checkpoint, Producers(), 0, state, True, None, tuple(damages))
+        cursors.make_sound(None)
+        return Opened(
+            topic_id, [], checkpoint, Producers(), 0, state, True, None, cursors, tuple(damages)
+        )
     clean = state.clean and (state.partition, state.position) == (active.first, active.file.size())
     result, found = _read_active(active, state, clean)
     damages += found
-    producers = _remember(
-        directory, sealed, active
-    )  # reads; whatever fails, nothing is changed yet
+    producers = _remember(directory, sealed, active)  # if this fails, nothing is changed yet
     report = None
     if not damages:
         report, damages = _make_sound(name, active, result, clean)
     time_ms = active.max_time_ms or max((p.max_time_ms for p in sealed[-1:]), default=0)
     if not clean and not damages:
-        now_ms = max(time.time_ns() // 1_000_000, time_ms)
-        state = State(
-            firsts[0], active.first, active.size, active.next, state.epoch + 1, active.next, now_ms,
-            clean=False,
-        )  # fmt: skip
+        state = _next_epoch(state, active, time_ms)
         checkpoint.write(state, synced=True)
-    partitions = [*sealed, active]
+    cursors.make_sound(None if damages else active.next)
     return Opened(
-        topic_id, partitions, checkpoint, producers, time_ms, state, clean, report, tuple(damages)
-    )
+        topic_id, [*sealed, active], checkpoint, producers, time_ms, state, clean, report, cursors,
+        tuple(damages),
+    )  # fmt: skip
+
+
+def _next_epoch(state: State, active: Partition, time_ms: int) -> State:
+    """All of the log, as it is now, is on disk, and what comes is not older than now."""
+    now_ms = max(time.time_ns() // 1_000_000, time_ms)
+    return State(
+        state.first, active.first, active.size, active.next, state.epoch + 1, active.next, now_ms,
+        clean=False,
+    )  # fmt: skip
 
 
 def read_meta(directory: Path) -> tuple[str, list[Damage]]:
     try:
         content = json.loads(File(directory / META).read_waiting(0, 1 << 16))
-        sound = content.pop("sum") == meta_sum(content) and content["format"] == FORMAT
-        topic_id = str(content["id"])
+        sound = content.pop("sum") == meta_sum(content)
+        format_, topic_id = content["format"], str(content.get("id"))
     except FileNotFoundError:
         return "", [Damage(0, 0, META, 0, 0, "it is missing")]
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         sound = False
     if not sound:
-        return "", [Damage(0, 0, META, 0, 0, "it does not match its sum, or its format is unknown")]
+        return "", [Damage(0, 0, META, 0, 0, "it does not match its sum")]
+    if format_ != FORMAT:
+        raise DataDirError(f"{directory} has format {format_}; use the logd that wrote it")
     return topic_id, []
 
 
 def partition_firsts(directory: Path, state: State) -> list[int]:
-    """First offsets of the partitions there are, without those that have expired."""
+    """First offsets of the partitions there are, without those that have expired.
+
+    Those below `first` have, if a partition begins there; else the checkpoint is wrong.
+    """
     names = [match for match in map(_FILE_NAME.fullmatch, os.listdir(directory)) if match]
     firsts = sorted(int(match[1]) for match in names if match[2] == "log")
-    return [first for first in firsts if first >= state.first]
+    lowest = state.first if state.first in firsts else 0
+    return [first for first in firsts if lowest <= first <= MAX_NUMBER]
 
 
 def _remove_expired(directory: Path, state: State) -> None:
@@ -104,35 +121,43 @@ def _remove_expired(directory: Path, state: State) -> None:
 
 
 def missing_files(firsts: list[int], state: State) -> list[Damage]:
-    """Partitions that the checkpoint knows of, at either end, and that are not there."""
-    if not firsts:
-        name = f"{state.first:020d}.log"
-        return [Damage(state.first, state.next, name, 0, 0, "the file is missing")]
-    damages = []
-    if firsts[0] > state.first:
-        name = f"{state.first:020d}.log"
-        damages.append(Damage(state.first, firsts[0], name, 0, 0, "the file is missing"))
-    return damages
+    """What is not there of the log's beginning, which the checkpoint knows."""
+    if firsts and firsts[0] == state.first:
+        return []
+    if firsts and firsts[0] < state.first:
+        reason = f"no partition begins at its first offset, {state.first}"
+        return [Damage(0, 0, CHECKPOINT, 0, 0, reason)]
+    next_, name = firsts[0] if firsts else state.next, f"{state.first:020d}.log"
+    return [Damage(state.first, next_, name, 0, 0, "the file is missing")]
 
 
 def _open_sealed(directory: Path, first: int, next_: int) -> tuple[Partition, list[Damage]]:
     """A partition that must end where the next begins. Read only if its index does not say so."""
     partition = Partition.open_sealed(directory, first, next_)
+    index, damages = read_sealed(partition)
+    if index is not None and not damages:
+        disk.replace_if_room(partition.index_path, index.encoded())
+    return partition, damages
+
+
+def read_sealed(partition: Partition) -> tuple[Index | None, list[Damage]]:
+    """What is wrong with a sealed partition, and the index it should have if it has another.
+
+    Changes no file.
+    """
     closing = closing_entry(partition)
-    if closing[:2] == (next_, partition.size):
+    if closing[:2] == (partition.next, partition.size):
         partition.max_time_ms = closing.time_ms
-        return partition, []
-    known = saved_index(partition)
-    name = partition.path.name
-    result = survey(partition.file, name, first, known=known, until=next_, bodies=False)
+        return None, []
+    file, name, known = partition.file, partition.path.name, saved_index(partition)
+    result = survey(file, name, partition.first, known=known, until=partition.next, bodies=False)
     partition.max_time_ms = result.time_ms
-    damages = tail_damage(partition, result, next_)
+    damages = tail_damage(partition, result, partition.next)
     if damages:
         partition.keep_damaged(result.index, result.end)
     else:
-        result.index.append(Entry(next_, partition.size, result.time_ms))
-        disk.replace_if_room(partition.index_path, result.index.encoded())
-    return partition, damages
+        result.index.append(Entry(partition.next, partition.size, result.time_ms))
+    return result.index, damages
 
 
 def tail_damage(partition: Partition, result: Survey, next_: int) -> list[Damage]:
@@ -151,7 +176,7 @@ def closing_entry(partition: Partition) -> Entry:
         file = File(partition.index_path)
         size = file.size()
         return Index(bytearray(file.read_waiting(size - ENTRY_BYTES, ENTRY_BYTES))).entry(0)
-    except (FileNotFoundError, BadIndex, OSError, IndexError):
+    except (OSError, BadIndex):
         return Entry(-1, -1, -1)
 
 
@@ -163,11 +188,16 @@ def saved_index(partition: Partition) -> Index | None:
 
 def _read_active(active: Partition, state: State, clean: bool) -> tuple[Survey, list[Damage]]:
     """Read the newest partition as far as needed, and take it into use. Changes nothing."""
+    if not clean:
+        disk.sync(active.file)
+        disk.drop_cache(active.file)
+    return read_active(active, state, clean)
+
+
+def read_active(active: Partition, state: State, clean: bool) -> tuple[Survey, list[Damage]]:
+    """The same of the file as the cache has it: for whoever writes nothing."""
     file, known = active.file, saved_index(active)
     start = _last_entry(known, active) if clean else None
-    if not clean:
-        disk.sync(file)
-        disk.drop_cache(file)
     result = survey(
         file, active.path.name, active.first,
         known=known, safe_to=known_durable(active, state), epoch=(state.began, state.since_ms),
@@ -269,12 +299,10 @@ def _saved_producers(path: Path) -> tuple[Producers, int, int] | None:
     return Producers.decode(file.read_waiting(0, file.size()))
 
 
-def _headers(partition: Partition) -> list[Header]:
-    """All headers up to the first damage."""
-    headers = []
+def _headers(partition: Partition) -> Iterator[Header]:
+    """All headers up to the first damage; there may be millions."""
     try:
         for found in scan(partition.file.read_waiting, 0, partition.size, bodies=False):
-            headers.append(found.header)
+            yield found.header
     except DamagedBatch:
         pass  # reported already, by whoever opened the partition
-    return headers

@@ -181,8 +181,7 @@ def _resume_behind(file: File, known: Index | None, result: Survey) -> Entry | N
 def set_aside(file: File, position: int, end: int, directory: Path, name: str) -> str:
     """Copy bytes of a file into `quarantine/`, synced. Returns the copy's name."""
     quarantine = directory / "quarantine"
-    if quarantine.is_symlink():
-        raise NotADirectoryError(errno.ENOTDIR, "a link, which is not followed", str(quarantine))
+    disk.refuse_link(quarantine)
     if not quarantine.exists():
         disk.make_directory(quarantine)
         disk.sync_directory(directory)
@@ -253,14 +252,23 @@ def fill_gaps(path: Path, damages: list[Damage]) -> list[str]:
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)
     target = disk.create(temporary)
-    position = 0
-    for damage in [*damages, None]:
-        _copy(file, position, damage.position if damage else file.size(), target)
-        if damage:
-            if damage.next > damage.first:
-                disk.write_at(target, [gap(damage)], target.size())
-            position = damage.end
-    disk.sync(target)
+    try:
+        _copy_around(file, damages, target)
+        disk.sync(target)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     disk.rename(temporary, path)
     disk.sync_directory(path.parent)
     return copies
+
+
+def _copy_around(file: File, damages: list[Damage], target: File) -> None:
+    """Copy what is sound, with a gap for what is not."""
+    position = 0
+    for damage in damages:
+        _copy(file, position, damage.position, target)
+        if damage.next > damage.first:
+            disk.write_at(target, [gap(damage)], target.size())
+        position = damage.end
+    _copy(file, position, file.size(), target)

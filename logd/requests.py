@@ -19,6 +19,8 @@ _TOPIC = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _GLOB = re.compile(rb"[A-Za-z0-9._*?\[\]!-]{1,128}")
 _NUMBER = re.compile(rb"[0-9]{1,19}")
 _SUM = re.compile(rb"[0-9a-f]{16}")
+CURSOR_NAME = rb"[A-Za-z0-9._-]{1,64}"
+_CURSOR = re.compile(CURSOR_NAME)
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}:[0-9]{1,19}")
 _OPTION = re.compile(rb"([a-z]+)=(.*)", re.DOTALL)
 
@@ -79,6 +81,21 @@ class Partitions(NamedTuple):
     topic: str
 
 
+class Cursor(NamedTuple):
+    """Where a cursor stands; without a name, where they all do."""
+
+    topic: str
+    name: str | None = None
+
+
+class Commit(NamedTuple):
+    """Move a cursor to an offset, or make it there; None removes it."""
+
+    topic: str
+    name: str
+    offset: int | None
+
+
 class Config(NamedTuple):
     pass
 
@@ -109,6 +126,8 @@ Request = (
     | Stats
     | Topics
     | Partitions
+    | Cursor
+    | Commit
     | Config
     | Help
     | Ping
@@ -126,6 +145,12 @@ def topic_name(word: bytes) -> str:
         raise BadTopic(
             "a topic is 1 to 128 of A-Z a-z 0-9 . _ - and starts with a letter or a digit"
         )
+    return word.decode()
+
+
+def cursor_name(word: bytes) -> str:
+    if not _CURSOR.fullmatch(word):
+        raise BadRequest("a cursor is 1 to 64 of A-Z a-z 0-9 . _ -")
     return word.decode()
 
 
@@ -241,6 +266,19 @@ def _partitions(words: list[bytes]) -> Request:
     return Partitions(topic_name(words[0]))
 
 
+def _cursor(words: list[bytes]) -> Request:
+    if len(words) not in (1, 2):
+        raise BadRequest("usage: CURSOR <topic> [<name>]")
+    return Cursor(topic_name(words[0]), cursor_name(words[1]) if words[1:] else None)
+
+
+def _commit(words: list[bytes]) -> Request:
+    if len(words) != 3:
+        raise BadRequest("usage: COMMIT <topic> <name> <offset>, with - for the offset to remove")
+    offset = None if words[2] == b"-" else number(words[2], "the offset, unless it is -,")
+    return Commit(topic_name(words[0]), cursor_name(words[1]), offset)
+
+
 def _bare(kind: type[Config | Help | Ping | Close]) -> Callable[[list[bytes]], Request]:
     def parse(words: list[bytes]) -> Request:
         if words:
@@ -256,6 +294,8 @@ COMMANDS: dict[bytes, Callable[[list[bytes]], Request]] = {
     b"STATS": _stats,
     b"TOPICS": _topics,
     b"PARTITIONS": _partitions,
+    b"CURSOR": _cursor,
+    b"COMMIT": _commit,
     b"CONFIG": _bare(Config),
     b"HELP": _bare(Help),
     b"PING": _bare(Ping),
@@ -270,6 +310,10 @@ TAIL <topic> <messages>                             the newest, as READ
 STATS [<topic>]                                     counters, as name: value
 TOPICS [<glob>]                                     <topic> <first> <next> <bytes> <partitions>
 PARTITIONS <topic>                                  <first> <next> <bytes> <min-time> <max-time>
+COMMIT <topic> <name> <offset>                      moves a cursor       -> OK <offset> <lag>
+COMMIT <topic> <name> -                             removes it           -> OK
+CURSOR <topic> <name>                               where it stands      -> OK <offset> <lag>
+CURSOR <topic>                                      <name> <offset> <lag> <time>
 CONFIG                                              the settings in force
 PING                                                -> OK
 CLOSE                                               -> OK, and the connection ends

@@ -97,6 +97,8 @@ class Server:
         for topic in self.store.topics.values():
             for damage in topic.damages:
                 log.error("topic %s is faulted: %s", topic.name, damage)
+            for note in topic.cursors.notes:
+                log.warning("topic %s: %s", topic.name, note)
         listener = await tcp.listen(self._loop, self.connections, *address(self._config.host))
         http = await self._start_http()
         await self._start_syslog()

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from logd.batch import body_sum, count_messages, inflate
 from logd.config import Config
+from logd.cursors import lag
 from logd.disk import NotCached
 from logd.errors import (
     BadRequest,
@@ -25,12 +26,15 @@ from logd.errors import (
     Internal,
     IoError,
     LogdError,
+    OutOfRange,
 )
 from logd.group import Batch
 from logd.partition import Slice
 from logd.requests import (
     HELP_TEXT,
     Close,
+    Commit,
+    Cursor,
     Help,
     Partitions,
     Ping,
@@ -102,6 +106,7 @@ class Service:
             Stats: self._stats,
             Topics: self._topics,
             Partitions: self._partitions,
+            Cursor: self._cursor,
             ConfigRequest: lambda request: _text(config.lines()),
             Help: lambda request: _text(HELP_TEXT),
             Ping: lambda request: b"OK\r\n",
@@ -163,6 +168,9 @@ class Service:
                 request = self._tail(request)
             if isinstance(request, Read):
                 self.read(request, door)
+                return
+            if isinstance(request, Commit):
+                self._commit(request, door)
                 return
             reply = self._commands[type(request)](request)
         except LogdError as error:
@@ -228,6 +236,28 @@ class Service:
         """Why pushes would be refused now, if they would."""
         return self.store.not_ready()
 
+    # -- cursors --------------------------------------------------------------------------------
+
+    def _cursor(self, request: Cursor) -> bytes:
+        topic = self.store.topic(request.topic)
+        if request.name is None:
+            return _text("".join(topic.cursors.rows(topic.view.next)).encode())
+        return _place(topic, topic.cursors.find(request.name).offset)
+
+    def _commit(self, request: Commit, door: Door) -> None:
+        """COMMIT: below first is allowed, since retention moves on under a slow reader."""
+        topic, offset = self.store.topic(request.topic), request.offset
+        if offset is not None and offset > topic.view.next:
+            raise OutOfRange(f"first={topic.view.first} next={topic.view.next}")
+
+        def answer(error: LogdError | None) -> None:
+            if error is not None:
+                self.refuse(error, door)
+            else:
+                door.reply(Reply(b"OK\r\n" if offset is None else _place(topic, offset)))
+
+        topic.cursors.commit(request.name, offset, answer)
+
     # -- text replies ---------------------------------------------------------------------------
 
     def _topics(self, request: Topics) -> bytes:
@@ -285,6 +315,10 @@ def _checked(push: Push, limit_bytes: int) -> Batch:
     if push.messages is not None and push.messages != messages:
         raise BadRequest(f"count={push.messages}, but the body holds {messages} messages")
     return Batch(push.body, push.enc, messages, sum_, push.id)
+
+
+def _place(topic: Topic, offset: int) -> bytes:
+    return b"OK %d %d\r\n" % (offset, lag(offset, topic.view.next))
 
 
 def _text(body: bytes) -> bytes:

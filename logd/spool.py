@@ -8,8 +8,9 @@ A batch has the id `spool:<n>`, and its note, one word for whoever made it, stan
 is read back is sent with the producer's own name.
 
 Always: numbers grow by one; a batch that `append` returned from survives the process, and with
-`fsync` the machine. The state may lag behind: what it does not know to be acknowledged is sent
-again with the same number, and the daemon knows it. Segments go when all in them is acknowledged.
+`fsync` the machine; one that it raised for is not there. The state may lag behind: what it does not
+know to be acknowledged is sent again with the same number, and the daemon knows it. A segment goes
+when all in it is acknowledged and a newer one has a batch: the newest note is always there.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -25,13 +27,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from logd.batch import Found, encode_header, scan
-from logd.errors import DamagedBatch
+from logd.commands import checked_producer
+from logd.errors import BadRequest, DamagedBatch
 from logd.outbox import new_producer
 from logd.requests import Push
 
 SEGMENT_BYTES = 16 << 20
 SAVE_EVERY = 256  # acknowledgements; well below what the daemon remembers of a producer
 _PRODUCER = "spool"
+_NOTE = re.compile(r"[!-~]{1,256}")
 _log = logging.getLogger("logd.spool")
 
 
@@ -64,9 +68,11 @@ class Spool:
             self._segments: deque[_Segment] = deque()
             self._open_segments()
             self._reading, self._read_at = self._place_of(self.acknowledged + 1)
+            later = list(self._segments)[self._reading :]
+            self.unread_bytes = sum(segment.size for segment in later) - self._read_at
             self._save_state()  # before anything is sent under the name
         except BaseException:
-            self._let_go()
+            self.abandon()
             raise
 
     @property
@@ -75,8 +81,10 @@ class Spool:
         return sum(segment.size for segment in self._segments)
 
     def append(self, push: Push, messages: int, note: str = "-") -> int:
-        """Keep a batch; its number."""
+        """Keep a batch; its number. The note is one word of at most 256 printable characters."""
         assert push.sum is not None
+        if not _NOTE.fullmatch(note):
+            raise ValueError("a note is one word of 1 to 256 printable ASCII characters")
         if not self._segments or self._segments[-1].size >= self._segment_bytes:
             self._roll()
         number, segment = self.last + 1, self._segments[-1]
@@ -85,16 +93,19 @@ class Spool:
             self._messages, messages, len(push.body), self._time_ms, push.enc, push.sum,
             f"{_PRODUCER}:{number}", f"{note} ",
         )  # fmt: skip
+        size = len(header) + len(push.body)
         try:
             _write(self._file, [header, push.body], segment.size)
             if self._fsync:
                 os.fdatasync(self._file)
-        except OSError:
+        except BaseException:
             os.ftruncate(self._file, segment.size)
             raise
-        segment.size += len(header) + len(push.body)
-        self.last = number
+        # No call from here on: a signal must not come between the batch and its number.
+        segment.size += size
+        self.unread_bytes += size
         self._messages += messages
+        self.last = number
         return number
 
     def read(self, topic: str) -> tuple[int, Push, int] | None:
@@ -103,6 +114,7 @@ class Spool:
             segment = self._segments[self._reading]
             if self._read_at < segment.size:
                 found = next(_scan(segment, self._read_at))
+                self.unread_bytes -= found.end - self._read_at
                 self._read_at, header = found.end, found.header
                 push = Push(topic, bytes(found.body), header.enc, header.messages, header.sum)
                 return _number(found), push, header.messages
@@ -114,17 +126,23 @@ class Spool:
     def forget(self, number: int) -> None:
         """Everything up to this number is acknowledged, or given up."""
         self.acknowledged = number
-        firsts = [segment.first for segment in self._segments][1:]
-        done = sum(
-            first <= number + 1 for first in firsts
-        )  # the newest stays: it has the last number
+        filled = [segment for segment in self._segments if segment.size]
+        done = sum(segment.first <= number + 1 for segment in filled[1:])
         if done:
             self.before_removal()
+        while self._segments and done and self._segments[0] is not filled[done]:
+            self._remove_oldest()
         if done or number - self._saved >= SAVE_EVERY:
-            self._save_state()
-        for _ in range(done):
-            self._segments.popleft().path.unlink()
-            self._reading -= 1
+            try:
+                self._save_state()
+            except OSError as error:
+                _log.warning("%s/state could not be written: %s", self._directory, error)
+
+    def _remove_oldest(self) -> None:
+        self._segments.popleft().path.unlink(missing_ok=True)
+        self._reading -= 1
+        if self._reading < 0:  # all of it was read, and nothing behind it yet
+            self._reading = self._read_at = 0
 
     def rename(self, producer: str) -> None:
         self.producer = producer
@@ -133,19 +151,25 @@ class Spool:
     def notes(self, after: int) -> Iterator[tuple[int, str]]:
         """Number and note of each batch that is still here and newer than `after`, oldest first."""
         for segment in list(self._segments):
-            for found in _scan(segment, bodies=False):
-                if _number(found) > after:
-                    yield _number(found), _note(segment, found)
+            try:
+                for found in _scan(segment, bodies=False):
+                    if _number(found) > after:
+                        yield _number(found), _note(segment, found)
+            except FileNotFoundError:
+                continue  # acknowledged and removed meanwhile
 
     def close(self) -> None:
-        if self._lock >= 0:
+        if self._lock < 0:
+            return
+        try:
             self._save_state()
-            self._let_go()
+        finally:
+            self.abandon()
 
     # -- segments -------------------------------------------------------------------------------
 
     def _open_segments(self) -> None:
-        paths = sorted(self._directory.glob("[0-9]*.spool"))
+        paths = sorted(self._directory.glob("[0-9]" * 20 + ".spool"))
         for path in paths:
             segment = _Segment(int(path.stem), path, path.stat().st_size)
             self._check(segment, is_last=path == paths[-1])
@@ -190,7 +214,8 @@ class Spool:
         newest = max(0, len(self._segments) - 1)
         return newest, self._segments[-1].size if self._segments else 0
 
-    def _let_go(self) -> None:
+    def abandon(self) -> None:
+        """Close its files as they are."""
         for descriptor in (self._file, self._lock):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -201,17 +226,16 @@ class Spool:
     def _load_state(self) -> tuple[str, int]:
         try:
             state = json.loads((self._directory / "state").read_bytes())
-            return str(state["producer"]), int(state["acknowledged"])
+            return checked_producer(state["producer"]), int(state["acknowledged"])
         except FileNotFoundError:
             return new_producer(), 0
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, BadRequest) as error:
             raise SpoolError(
                 f"{self._directory}/state is damaged ({error}); remove it to go on, and what is"
                 " in the spool is sent under a new name, some of it perhaps a second time"
             ) from None
 
     def _save_state(self) -> None:
-        self._saved = self.acknowledged
         content = {"producer": self.producer, "acknowledged": self.acknowledged}
         path = self._directory / "state"
         new = path.with_suffix(".new")
@@ -223,6 +247,7 @@ class Spool:
         new.replace(path)
         if self._fsync:
             _sync_directory(self._directory)
+        self._saved = self.acknowledged
 
 
 def _lock(path: Path) -> int:

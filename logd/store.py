@@ -70,9 +70,10 @@ class Store:
 
     def _open_topic(self, name: str) -> None:
         try:
-            topic = self._new_topic(topic_name(name.encode()))
+            topic = self._new_topic(topic_name(os.fsencode(name)))
         except LogdError:
-            raise DataDirError(f"{self._directory / name}: not a topic; move it away") from None
+            place = f"{self._directory}/{name!a}"
+            raise DataDirError(f"{place} is not a topic; move it away") from None
         opened = topic.open()
         if opened.report:
             self.reports.append(opened.report)
@@ -127,10 +128,7 @@ class Store:
 
     def check_retention(self) -> None:
         for topic in list(self.topics.values()):
-            try:
-                topic.check_retention()
-            except (LogdError, OSError):
-                pass  # damage met just now: this topic expires nothing, the others do
+            topic.check_retention()
 
     def close(self, closed: Callable[[], None]) -> None:
         """Finish all writes, sync and close every topic, then call `closed`."""

@@ -44,7 +44,7 @@ class PushSlot:
         if not isinstance(content, Pushes):
             self.reply = b"OK %d %d\r\n" % (self.offset, self.messages)
         elif content.counts is not None:
-            self.reply = _ok_lines(self.offset, content.counts)
+            self.reply = b"OK %d %d\r\n" % (self.offset, content.counts[0])  # a run of one
         elif len(content.bodies) == 1:
             self.reply = _ONE_OK % self.offset
         else:
@@ -56,14 +56,6 @@ class PushSlot:
         count = len(self.content.bodies) if isinstance(self.content, Pushes) else 1
         self.reply = error.line() * count
         self.connection.refused(self, error, count)
-
-
-def _ok_lines(offset: int, counts: list[int]) -> bytes:
-    lines = []
-    for count in counts:
-        lines.append(b"OK %d %d\r\n" % (offset, count))
-        offset += count
-    return b"".join(lines)
 
 
 class Connections:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,12 +21,13 @@ from logd.batch import NO_ID
 from logd.checkpoint import Checkpoint, State
 from logd.commits import Commits, Mark
 from logd.config import Config
-from logd.disk import NO_SPACE, SyncFailed
+from logd.disk import SyncFailed, refusal
 from logd.durability import Policy
-from logd.errors import Faulted, IoError, LogdError, NoSpace, ShuttingDown
+from logd.errors import Faulted, LogdError, ShuttingDown
 from logd.expiry import Expiry
 from logd.group import Batch, Group
 from logd.hooks import Running
+from logd.keeper import Keeper
 from logd.partition import Partition
 from logd.producers import Producers, Stored
 from logd.repair import Damage, joined
@@ -34,6 +36,7 @@ from logd.view import View
 
 _GROUP_BATCHES = 500  # two buffers each, and the kernel takes 1,024 in one call
 _GROUP_BYTES = 16 << 20
+_DELETED_AT_ONCE = 16  # files; syncs wait for it
 
 
 class Timer(Protocol):
@@ -105,8 +108,19 @@ class Topic:
             running_hooks,
             scheduler.offload_hook,
             self._let_go,
-            self._turn_soon,
+            self._hook_ended,
             scheduler.monotonic_s,
+        )
+        self.cursors = Keeper(
+            directory,
+            self._policy,
+            config.max_cursors,
+            scheduler.offload,
+            scheduler.later,
+            scheduler.now_ms,
+            scheduler.monotonic_s,
+            self._job_failed,
+            self._turn_soon,
         )
         self._expired: list[Partition] = []  # out of sight, but still on disk
         self._left_over: list[Partition] = []  # those that could not be deleted; tried again
@@ -136,7 +150,7 @@ class Topic:
             if error is None:
                 self._take(opened)
             else:
-                failed(_refusal(error))
+                failed(refusal(error))
                 self._job_failed(error)
             self._turn()
 
@@ -154,8 +168,10 @@ class Topic:
             self.view.add(partition)
         self.checkpoint: Checkpoint = opened.checkpoint
         self.producers = opened.producers
+        self.cursors.take(opened.cursors)
         self.id, self._state = opened.id, opened.state
-        self.damages, self.view.damages = opened.damages, joined(opened.damages)
+        self.damages = opened.damages
+        self.view.lead_around(joined(opened.damages))
         self.ready = True
         damaged_to = max((damage.next for damage in opened.damages), default=0)
         if not opened.partitions:
@@ -165,8 +181,14 @@ class Topic:
         self._time_ms = max(opened.time_ms, opened.state.since_ms)
         self._commits.start_at(Mark(self.active.first, self.active.size, self.active.next, 0))
         self.view.show(max(self.active.next, damaged_to), self.active.size)
-        self._created_at = self._scheduler.monotonic_s()
+        self._created_at = self._scheduler.monotonic_s() - self._age_s()
         self._marked_unclean = not opened.clean and not self.damages
+
+    def _age_s(self) -> float:
+        """How old the active partition is at the start: the runs before count too."""
+        if self.damages or not self.active.size:
+            return 0.0
+        return max(0.0, (self._scheduler.now_ms() - self.active.min_time_ms) / 1000)
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -198,20 +220,24 @@ class Topic:
     def _turn(self) -> None:
         """Write what is pending, unless something has to be done first."""
         self._turn_is_due = False
+        writes = self.ready and bool(self._pending)
+        needed = self._before_writing() if writes else None
+        if needed:
+            self._job(needed)
         if self._expired:
             self._job(self._delete_expired)
-        if not self.ready or not self._pending:
-            pass
-        elif not self._marked_unclean:
-            self._job(self._mark_unclean)
-        elif self._is_full():
-            self._job(self._roll)
-        elif not self._is_held_back():
+        if writes and not needed and not self._is_held_back():
             self._write_group()
         if not self._pending:
             self._finish_closing()
         elif not self._job_is_running:
             self._turn_soon()
+
+    def _before_writing(self) -> Callable[[], Callable[[], None]] | None:
+        """The job that must be done before anything is written, if there is one."""
+        if not self._marked_unclean:
+            return self._mark_unclean
+        return self._roll if self._is_full() else None
 
     def _is_held_back(self) -> bool:
         """Have syncs fallen so far behind that pushes must wait? Then one is under way."""
@@ -233,9 +259,9 @@ class Topic:
             self.producers.rollback()
             self._tail_is_dirty = True
             self._clean_tail(and_report=False)
-            refusal = _refusal(error)
+            refused = refusal(error)
             for push in pushes:
-                push.refused(refusal)
+                push.refused(refused)
             return
         self.producers.commit()
         if not self._commits.await_sync(pushes):
@@ -253,7 +279,7 @@ class Topic:
         pushes: list[PendingPush] = []
         room_bytes = min(_GROUP_BYTES, self._config.partition_bytes - self.active.size)
         room_batches = min(_GROUP_BATCHES, self._commits.room())
-        while pending and group.size < room_bytes and len(group.placed) < room_batches:
+        while pending and group.size < room_bytes and group.batches < room_batches:
             push = pending.popleft()
             content = push.content
             if isinstance(content, Pushes):
@@ -281,9 +307,10 @@ class Topic:
     def _append(self, group: Group) -> None:
         self._clean_tail()
         active = self.active
-        self.stored_messages += group.next - active.next
-        self.stored_bytes += group.size
+        messages = group.next - active.next
         active.append(group.buffers, group.placed, group.next, group.time_ms)
+        self.stored_messages += messages
+        self.stored_bytes += group.size
         batches = self._commits.written.batches + len(group.placed)
         mark = Mark(active.first, active.size, active.next, batches)
         self._commits.wrote(mark, self._scheduler.monotonic_s())
@@ -382,12 +409,12 @@ class Topic:
 
     def _job_failed(self, error: BaseException) -> None:
         """A full disk is told to whoever waits; a failed sync ends the daemon."""
-        refusal = _refusal(error)
+        refused = refusal(error)
         if isinstance(error, SyncFailed):
             self.closing = True
             self._scheduler.fatal(f"topic {self.name}: {error}")
         while self._pending:
-            self._pending.popleft().refused(refusal)
+            self._pending.popleft().refused(refused)
 
     def _mark_unclean(self) -> Callable[[], None]:
         self.checkpoint.write(self._checkpoint_at(self._commits.written), synced=True)
@@ -422,11 +449,16 @@ class Topic:
 
     def check_retention(self) -> None:
         """Once a second: start what retention asks for."""
-        if self.ready and not self.damages and not self.closing:
-            if self._left_over:
-                self._expired, self._left_over = self._left_over, []
-                self._turn_soon()
+        if not self.ready or self.damages or self.closing:
+            return
+        if self._left_over:
+            self._expired += self._left_over
+            self._left_over = []
+            self._turn_soon()
+        try:
             self._expiry.check(self._scheduler.now_ms())
+        except (LogdError, OSError):
+            pass  # damage met just now, or no descriptor left: looked at again in a second
 
     def _let_go(self, partition: Partition) -> None:
         """An expired partition, its hook done: nobody sees it any more, and its files may go."""
@@ -434,20 +466,25 @@ class Topic:
         partition.let_go()
         self._expired.append(partition)
         self._turn_soon()
+
+    def _hook_ended(self) -> None:
+        """The next one may run, or a stop go on."""
+        self._turn_soon()
         self._scheduler.soon(self.check_retention)
 
     def _delete_expired(self) -> Callable[[], None]:
-        expired = list(self._expired)
+        """Note on disk that they went, then remove their files. What fails is tried again."""
+        expired = self._expired[:_DELETED_AT_ONCE]
+        left = list(expired)
         clean = not self._marked_unclean
-        self.checkpoint.write(self._checkpoint_at(self._commits.synced, clean), synced=True)
-        left = []
-        for partition in expired:
-            try:
-                files.remove(partition)
-            except OSError:
-                left.append(partition)
-        if not left:
-            files.remove_old_ids(self.directory, self.view.first)
+        with suppress(OSError):
+            self.checkpoint.write(self._checkpoint_at(self._commits.synced, clean), synced=True)
+            for partition in expired:
+                with suppress(OSError):
+                    files.remove(partition)
+                    left.remove(partition)
+            if not left:
+                files.remove_old_ids(self.directory, self.view.first)
 
         def then() -> None:
             del self._expired[: len(expired)]
@@ -461,14 +498,15 @@ class Topic:
         """Take no more pushes, finish those under way, then sync and close the files."""
         self.closing = True
         self._on_closed = closed
+        self.cursors.close()
         self._wake()
         self._turn()
 
     def _finish_closing(self) -> None:
         if self._on_closed is None or self._job_is_running or self._pending:
             return
-        if self._expiry.is_busy or self._expired:
-            return  # what comes of the hook calls this again
+        if self._expiry.is_busy or self._expired or self.cursors.is_busy:
+            return  # what comes of the hook, or of the commits, calls this again
         closed, self._on_closed = self._on_closed, None
         if not self._marked_unclean:
             closed()  # nothing was written in this run, so the files are as a clean stop left them
@@ -520,6 +558,7 @@ class Topic:
             "waiting_reads": len(self._waiters),
             "producers": len(self.producers),
             "clock_behind_ms": self.clock_behind_ms,
+            **self.cursors.stats(self.view.next),
         }
 
 
@@ -529,11 +568,3 @@ def _attempt(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         return work(), None
     except (OSError, SyncFailed) as error:
         return None, error
-
-
-def _refusal(error: BaseException) -> LogdError:
-    if isinstance(error, LogdError):
-        return error
-    if isinstance(error, OSError) and error.errno in NO_SPACE:
-        return NoSpace("the disk is full; nothing of this was stored, retry when there is room")
-    return IoError(f"the disk refused: {error}")

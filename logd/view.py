@@ -33,15 +33,10 @@ class Plan(NamedTuple):
 class View:
     def __init__(self, touch: Callable[[Partition], None]) -> None:
         self.partitions: SortedDict = SortedDict()  # by first offset
-        self.next = 0
+        self.first = self.next = 0  # plain numbers: jobs on other threads look at them
         self.damages: tuple[Damage, ...] = ()  # known ones, in order
         self._active_size = 0  # how much of the newest partition is visible
         self._touch = touch  # hears of each sealed partition that is read
-
-    @property
-    def first(self) -> int:
-        firsts = [int(self.partitions.peekitem(0)[0])] if self.partitions else []
-        return min([*firsts, *(damage.first for damage in self.damages if damage.next)], default=0)
 
     @property
     def size(self) -> int:
@@ -50,10 +45,21 @@ class View:
     def add(self, partition: Partition) -> None:
         """A new active partition; the one before it is visible as a whole."""
         self.partitions[partition.first] = partition
+        self._set_first()
 
     def drop(self, partition: Partition) -> None:
         """The oldest partition is no longer to be read; reads under way keep its file."""
         del self.partitions[partition.first]
+        self._set_first()
+
+    def lead_around(self, damages: tuple[Damage, ...]) -> None:
+        """These offsets, in order, cannot be read."""
+        self.damages = damages
+        self._set_first()
+
+    def _set_first(self) -> None:
+        firsts = [*self.partitions.keys()[:1], *(damage.first for damage in self.damages)]
+        self.first = min(firsts, default=0)
 
     def show(self, next_: int, active_size: int) -> None:
         """Everything up to here may be read from now on."""

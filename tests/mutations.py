@@ -20,7 +20,11 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 ORDER = "tests/faults/test_call_order.py::"
 OUT_OF_PLACE = "tests/damage/test_files_out_of_place.py::"
+FORWARD_MODEL = "tests/unit/test_forward_model.py"
+FORWARD_FILES = "tests/unit/test_forward_files.py::"
 POSITION = "tests/damage/test_every_position.py::"
+CURSORS = "tests/damage/test_cursors.py::"
+KEEPER = "tests/unit/test_keeper.py::"
 
 
 class Mutation(NamedTuple):
@@ -50,12 +54,25 @@ MUTATIONS = [
              "self.checkpoint.write(self._checkpoint_at(self._commits.written))",
              ORDER + "test_the_clean_flag_is_cleared_on_disk_before_a_runs_first_write"),
     Mutation("new file: content not synced", "logd/disk.py",
-             "        write_at(file, [content], 0)\n        sync(file)\n",
-             "        write_at(file, [content], 0)\n",
+             "    if content:\n        write_at(file, [content], 0)\n        sync(file)\n",
+             "    if content:\n        write_at(file, [content], 0)\n",
              ORDER + "test_a_new_topic_is_on_disk_before_its_first_answer"),
+    Mutation("replaced file: content not synced", "logd/disk.py",
+             "        write_at(file, [content], 0)\n        sync(file)\n    except",
+             "        write_at(file, [content], 0)\n    except",
+             ORDER + "test_what_is_renamed_is_synced_before_and_its_directory_after"),
     Mutation("a sync that fails is passed over", "logd/disk.py",
              'raise SyncFailed(f"fdatasync: {error.strerror}") from error', "pass",
              "tests/faults/test_failed_syncs.py::test_each_sync_of_a_short_life_fails"),
+    Mutation("cursors: with always no sync before the answer", "logd/keeper.py",
+             "            if self._policy.answers_wait:\n                self._file.sync()\n", "",
+             KEEPER + "test_with_always_the_sync_comes_before_the_answer"),
+    Mutation("cursors: not synced at the stop", "logd/keeper.py",
+             "            return self._unsynced > 0\n", "            return False\n",
+             KEEPER + "test_with_never_there_is_none_before_the_stop"),
+    Mutation("cursors: cached, not on disk, when they are read", "logd/cursors.py",
+             "        disk.sync(file)\n", "",
+             "tests/unit/test_cursors.py"),
     # -- syncs of directories
     Mutation("new topic: its directory not synced", "logd/files.py",
              "    disk.sync_directory(hidden)\n", "",
@@ -70,6 +87,9 @@ MUTATIONS = [
              "    rename(temporary, path)\n    sync_directory(path.parent)\n",
              "    rename(temporary, path)\n",
              ORDER + "test_what_is_renamed_is_synced_before_and_its_directory_after"),
+    Mutation("start: names of topics not synced", "logd/store.py",
+             "        disk.sync_directory(self._directory)\n", "",
+             ORDER + "test_the_names_that_a_start_finds_are_on_disk_before_its_first_answer"),
     Mutation("retention: removal not synced", "logd/files.py",
              "    disk.sync_directory(partition.path.parent)\n", "",
              "tests/unit/test_removal.py"),
@@ -79,11 +99,25 @@ MUTATIONS = [
              ORDER + "test_retention_notes_what_goes_before_it_goes"),
     # -- recovery and repair
     Mutation("recovery: not synced before it is read", "logd/recovery.py",
-             "        disk.sync(file)\n", "",
+             "        disk.sync(active.file)\n", "",
              ORDER + "test_a_recovery_reads_what_is_on_disk_and_not_what_is_cached"),
     Mutation("recovery: cache not dropped", "logd/recovery.py",
-             "        disk.drop_cache(file)\n", "",
+             "        disk.drop_cache(active.file)\n", "",
              ORDER + "test_a_recovery_reads_what_is_on_disk_and_not_what_is_cached"),
+    Mutation("recovery: its checkpoint not synced", "logd/recovery.py",
+             "checkpoint.write(state, synced=True)", "checkpoint.write(state)",
+             ORDER + "test_a_recovery_reads_what_is_on_disk_and_not_what_is_cached"),
+    Mutation("accepted loss: new file not synced", "logd/repair.py",
+             "        _copy_around(file, damages, target)\n        disk.sync(target)\n",
+             "        _copy_around(file, damages, target)\n",
+             "tests/damage/test_repair_syncs.py"),
+    Mutation("accepted loss: new file's name not synced", "logd/repair.py",
+             "    disk.rename(temporary, path)\n    disk.sync_directory(path.parent)\n",
+             "    disk.rename(temporary, path)\n",
+             "tests/damage/test_repair_syncs.py"),
+    Mutation("accepted loss: log not synced before its checkpoint", "logd/offline.py",
+             "    disk.sync(active.file)\n", "",
+             "tests/damage/test_repair_syncs.py"),
     Mutation("torn tail: copy not synced", "logd/repair.py",
              "        _copy(file, position, end, target)\n        disk.sync(target)\n",
              "        _copy(file, position, end, target)\n",
@@ -110,6 +144,35 @@ MUTATIONS = [
     Mutation("recovery: batches from before a crash believed", "logd/repair.py",
              "header.offset >= epoch[0] and header.time_ms < epoch[1]", "False",
              "tests/unit/test_survey.py"),
+    # -- the forwarder
+    Mutation("forward: moves of a batch not announced", "logd/forward/forwarder.py",
+             "        self._register.pending = (self._outbox.last + 1, batch.moves)\n", "",
+             FORWARD_MODEL),
+    Mutation("forward: new sources not saved", "logd/forward/forwarder.py",
+             "        if changed:\n            self._save()\n", "",
+             FORWARD_MODEL),
+    Mutation("forward: what is known not saved at the start", "logd/forward/forwarder.py",
+             "    state.save(lambda: register.snapshot(found.last))\n", "",
+             FORWARD_MODEL),
+    Mutation("forward: bytes not compared after a read", "logd/forward/chain.py",
+             "if source.state is State.live and not is_intact(source):", "if False:",
+             FORWARD_FILES + "test_truncated_while_it_is_read"),
+    Mutation("forward: oldest file's size taken first", "logd/forward/chain.py",
+             "for source in reversed(self.queue)\n"
+             "                        if source.content is not None]",
+             "for source in self.queue\n"
+             "                        if source.content is not None][::-1]",
+             FORWARD_FILES + "test_a_program_that_changes_files_at_any_moment"),
+    Mutation("forward: bytes before the position not compared", "logd/forward/survey.py",
+             "return check_of(tail_at(entry.content, source.mark.position)) == source.mark.check",
+             "return True",
+             FORWARD_FILES + "test_generations_that_all_start_with_the_same_long_line"),
+    Mutation("cursors: failed write not cut back", "logd/cursors.py",
+             "            disk.cut(file, self._size)\n", "            pass\n",
+             "tests/unit/test_cursors.py"),
+    Mutation("cursors: one behind the end stays there", "logd/cursors.py",
+             "next_ is not None and place.offset > next_", "False",
+             CURSORS + "test_a_cursor_behind_the_end_goes_back_to_it"),
     # -- checks
     Mutation("header's sum not checked", "logd/batch.py",
              "    if xxh32_hexdigest(covered).encode() != head:\n        return None\n", "",
@@ -124,7 +187,7 @@ MUTATIONS = [
              "xxh3_64_intdigest(_FIELDS.pack(*entry)) != check", "False",
              "tests/unit/test_index.py"),
     Mutation("checkpoint's sum not checked", "logd/checkpoint.py",
-             "match is None or xxh3_64_hexdigest(match[1]).encode() != match[10]", "match is None",
+             "match is None or xxh3_64_hexdigest(match[1]).encode() != match[11]", "match is None",
              POSITION + "test_a_checkpoint_cut_or_flipped_anywhere"),
     Mutation("meta file's sum not checked", "logd/recovery.py",
              'content.pop("sum") == meta_sum(content)', 'bool(content.pop("sum"))',
@@ -132,6 +195,13 @@ MUTATIONS = [
     Mutation("memory of producers: sum not checked", "logd/producers.py",
              " or xxh3_64_digest(data[:-8]) != data[-8:]", "",
              "tests/unit/test_producers.py"),
+    Mutation("cursors: a line's sum not checked", "logd/cursors.py",
+             "match is None or xxh3_64_hexdigest(match[1]).encode() != match[match.re.groups]",
+             "match is None",
+             CURSORS + "test_cut_or_flipped_anywhere"),
+    Mutation("cursors: a name that is gone is told to be unknown", "logd/cursors.py",
+             "bool(lost) or len(cursors) < count", "False",
+             CURSORS + "test_cut_or_flipped_anywhere"),
 ]  # fmt: skip
 
 

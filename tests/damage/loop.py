@@ -74,8 +74,11 @@ class Loop:
         for _ in range(most):
             if not self._due:
                 return
-            self._due.popleft()()
+            self.step()
         raise AssertionError("it never comes to rest")
+
+    def step(self) -> None:
+        self._due.popleft()()
 
     def pass_time(self, seconds: float) -> None:
         self.time_s += seconds

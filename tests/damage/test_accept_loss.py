@@ -7,6 +7,8 @@ where no offset was used before.
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +20,9 @@ from damage.loop import Loop, batch_of, close, new_topic, push
 from damage.outcomes import open_topic, read
 from damage.small_log import Files, State, read_files
 from damage.sweeping import Copy
-from logd import offline, recovery
+from logd import offline, recovery, repair
 from logd.batch import GAP, Found, split_body
+from logd.disk import File
 from logd.reading import check as check_reply
 from logd.requests import At
 from logd.topic import Topic
@@ -162,3 +165,25 @@ def test_what_retention_had_let_go_does_not_come_back(tmp_path: Path, clean: Sta
     topic, opened = open_topic(topic_dir)
     assert opened.damages == ()
     assert topic.view.first == 44
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
+def test_without_room_for_the_new_file_nothing_of_it_is_left(
+    tmp_path: Path, clean: State, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of it would keep the disk full that is to be repaired."""
+    topic_dir = Copy(tmp_path / "app", clean).directory
+    flip_body(0, 8)(topic_dir, clean)
+    before, copied = read_files(topic_dir), repair._copy
+
+    def refuse(file: File, position: int, end: int, target: File) -> None:
+        copied(file, position, end, target)
+        if position == 0:
+            raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(repair, "_copy", refuse)
+        with pytest.raises(OSError):
+            offline.repair(topic_dir, accept_loss=True)
+    after = read_files(topic_dir)
+    assert {name: data for name, data in after.items() if "quarantine" not in name} == before

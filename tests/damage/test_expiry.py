@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from damage.loop import Loop, batch_of, close, create, new_topic, push
+from damage.loop import Loop, Pushing, batch_of, close, create, new_topic, push
 from damage.small_log import read_slot, slots
 from logd import disk
+from logd.retention import Limits
 from logd.topic import Topic
 
 
@@ -24,6 +27,10 @@ def topic_of(directory: Path, loop: Loop, count: int, **settings: object) -> Top
 def expire(topic: Topic, loop: Loop) -> None:
     topic.check_retention()
     loop.run()
+
+
+def refuse_to_remove(path: Path) -> None:
+    raise PermissionError(1, "Operation not permitted", str(path))
 
 
 def logs(directory: Path) -> list[int]:
@@ -106,11 +113,8 @@ def test_a_file_that_cannot_be_removed_costs_nothing_else(
     loop, directory = Loop(), tmp_path / "app"
     topic = topic_of(directory, loop, 4, max_partitions=2)
 
-    def refuse(path: Path) -> None:
-        raise PermissionError(1, "Operation not permitted", str(path))
-
     with monkeypatch.context() as patch:
-        patch.setattr(disk, "remove", refuse)
+        patch.setattr(disk, "remove", refuse_to_remove)
         topic.check_retention()
         loop.run(most=500)
         assert push(topic, loop, batch_of([b"more"])).offset == 4
@@ -190,3 +194,74 @@ def test_age_is_that_of_the_newest_message_and_the_active_one_stays(tmp_path: Pa
     loop.time_s += 1000
     expire(topic, loop)
     assert logs(directory) == [3]
+
+
+def test_a_deletion_tried_again_does_not_forget_one_that_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, directory = Loop(), tmp_path / "app"
+    topic = topic_of(directory, loop, 3, max_partitions=2)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "remove", refuse_to_remove)
+        expire(topic, loop)
+    push(topic, loop, batch_of([b"more"]))
+    topic._let_go(topic.view.partitions[1])  # and before its deletion has begun:
+    expire(topic, loop)
+    assert logs(directory) == [2, 3]
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_deletion_that_cannot_be_noted_first_is_tried_again_in_peace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closes: bool
+) -> None:
+    """Pushes that come meanwhile have nothing to do with it, and a stop does not wait for it."""
+    loop, directory, write_at = Loop(), tmp_path / "app", disk.write_at
+    topic = topic_of(directory, loop, 4, max_partitions=2)
+
+    def refuse(file: disk.File, buffers: list[bytes], position: int) -> None:
+        if os.readlink(f"/proc/self/fd/{file.fd}").endswith("checkpoint"):
+            raise OSError(errno.EIO, "Input/output error")
+        write_at(file, buffers, position)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "write_at", refuse)
+        topic.check_retention()
+        loop.run(most=500)
+        pushing = Pushing(batch_of([b"4"]))
+        topic._config = replace(topic._config, partition_bytes=1000)
+        topic.check_retention()
+        topic.push(pushing)
+        loop.run(most=500)
+        assert pushing.is_stored
+        if closes:
+            close(topic, loop)
+    assert logs(directory) == [0, 1, 2, 3]
+    if not closes:
+        expire(topic, loop)
+        assert logs(directory) == [2, 3]
+
+
+@pytest.mark.usefixtures("no_syncs")
+def test_many_that_expire_at_once_do_not_hold_up_the_loop_or_a_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, directory = Loop(), tmp_path / "app"
+    topic = topic_of(directory, loop, 200, max_partitions=1, fsync="always")
+    looks, expired = [], Limits.expired
+
+    def noting(self: Limits, *given: object) -> int:
+        looks.append(True)
+        return expired(self, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Limits, "expired", noting)
+    topic.check_retention()
+    pushing = Pushing(batch_of([b"more"]))
+    topic.push(pushing)
+    while not pushing.is_stored:
+        loop.step()
+    removed = 200 - len(logs(directory)) + 1
+    loop.run()
+    assert logs(directory) == [199, 200]
+    assert len(looks) < 10
+    assert removed < 100, "the push waited for all of them"

@@ -6,9 +6,11 @@ and what a start cannot explain, it leaves as it was.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,9 @@ from damage.loop import Loop, batch_of, close, create, push
 from damage.outcomes import accepted, at_time, look, open_topic, read, read_one
 from damage.small_log import Files, State, read_files
 from logd import offline
-from logd.errors import DamagedBatch, Faulted
+from logd.checkpoint import Checkpoint
+from logd.errors import DamagedBatch, DataDirError, Faulted
+from logd.files import meta_sum
 from logd.repair import Damage
 
 BOTH = pytest.mark.parametrize("name", ["clean", "killed"])
@@ -205,3 +209,56 @@ def test_files_that_are_none_of_its_own_are_left_alone(topic_dir: Path, state: S
     look(topic_dir, state, read_files(topic_dir))
     visible = {stranger for stranger in STRANGERS if not stranger.startswith(".")}
     assert visible <= set(os.listdir(topic_dir))
+
+
+@BOTH
+@pytest.mark.parametrize("first", [43, 60, 10**6])
+def test_a_checkpoint_that_belongs_to_another_log_costs_no_file(
+    topic_dir: Path, state: State, first: int
+) -> None:
+    """What it calls expired is kept: no partition begins where it says that the log does."""
+    before = {part.name: part.data for part in state.parts}
+    checkpoint = Checkpoint(topic_dir / "checkpoint")
+    assert checkpoint.state is not None
+    later = 10**6 if first > 1000 else checkpoint.state.next
+    checkpoint.write(replace(checkpoint.state, first=first, partition=first, next=later))
+    topic, opened = open_topic(topic_dir)
+    assert opened.damages[0].file == "checkpoint"
+    messages = [message for batch in state.batches for message in batch.messages]
+    assert list(accepted(read(topic, 0))[0].values()) == messages
+    files = read_files(topic_dir)
+    assert {name: files.get(name) for name in before} == before
+    offline.repair(topic_dir, accept_loss=True)
+    topic, opened = open_topic(topic_dir)
+    assert opened.damages == ()
+    assert list(accepted(read(topic, 0, len(messages)))[0].values()) == messages
+
+
+@BOTH
+def test_a_name_that_no_offset_can_have_is_none_of_its_own(topic_dir: Path, state: State) -> None:
+    stranger = topic_dir / f"{2**63:020d}.log"
+    stranger.write_bytes(b"mine")
+    _, opened = open_topic(topic_dir)
+    assert opened.damages == ()
+    assert offline.check(topic_dir).report.damages == []
+    assert stranger.read_bytes() == b"mine"
+
+
+@BOTH
+def test_a_topic_of_a_later_format_is_refused_and_not_touched(
+    topic_dir: Path, state: State
+) -> None:
+    """Its sum is sound: somebody's newer logd wrote it, and only that knows how to read it."""
+    content = {"format": 2, "id": "x", "created": 1}
+    (topic_dir / "meta.json").write_text(json.dumps({**content, "sum": meta_sum(content)}))
+    before = read_files(topic_dir)
+    for work in (open_topic, offline.check, lambda d: offline.repair(d, accept_loss=True)):
+        with pytest.raises(DataDirError, match="format 2"):
+            work(topic_dir)
+    assert read_files(topic_dir) == before
+
+
+@pytest.mark.parametrize("name", ["clean"])
+def test_a_meta_file_of_nothing_but_brackets(topic_dir: Path, state: State) -> None:
+    (topic_dir / "meta.json").write_bytes(b"[" * 60_000)
+    assert [damage.file for damage in open_topic(topic_dir)[1].damages] == ["meta.json"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from damage.loop import Loop, batch_of, close, create, new_topic, push
+from logd.partition import Partition
 from logd.topic import Topic
 
 HOOK = ("/no/such/hook",)  # never run: the loop only keeps what it is asked to run
@@ -104,6 +106,28 @@ def test_a_hook_that_breaks_down_inside_the_daemon_is_a_failure(tmp_path: Path) 
     loop.run()
     assert topic.view.first == 0
     assert shown(topic) == ("-", 2, 1)
+
+
+def test_a_partition_that_cannot_be_looked_at_is_tried_again_and_holds_up_no_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are no descriptors left to read its index with."""
+    loop = Loop()
+    topic = topic_of(tmp_path / "app", loop, 3)
+
+    def refuse(self: Partition) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Partition, "_mapped_index", refuse)
+        look(topic, loop)
+    assert shown(topic) == ("-", 2, 0)
+    look(topic, loop)
+    assert shown(topic) == (name(0), 1, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Partition, "_mapped_index", refuse)
+        end(topic, loop, succeeds=True)
+    close(topic, loop)
 
 
 def test_pushes_and_rolls_go_on_while_a_hook_runs(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import resource
+import signal
 import subprocess
 import threading
 import time
@@ -178,6 +180,13 @@ def test_one_that_cannot_be_started_keeps_the_partition(
     assert "cannot start" in log.text
 
 
+def test_words_that_no_command_can_have_are_a_failure_with_a_reason(
+    partition: Path, log: pytest.LogCaptureFixture
+) -> None:
+    assert run(partition, "/bin/true", "a\0b") is False
+    assert "cannot start /bin/true: embedded null byte" in log.text
+
+
 def test_one_that_takes_too_long_is_asked_to_end(
     tmp_path: Path, partition: Path, log: pytest.LogCaptureFixture
 ) -> None:
@@ -205,6 +214,32 @@ def test_one_that_does_not_listen_is_killed_with_all_it_started(
     assert run(partition, hook, timeout_s=0.3) is False
     assert time.monotonic() - started_at < 10
     assert_none_runs((tmp_path / "pids").read_text())
+
+
+@pytest.mark.parametrize("line", ["exit 0", "exec sleep 1000"])
+@pytest.mark.usefixtures("short_grace")
+def test_what_it_left_may_belong_to_another_user(
+    tmp_path: Path, partition: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """Such processes cannot be ended by the daemon; what the hook said counts."""
+    killpg = os.killpg
+
+    def refuse(pid: int, number: int) -> None:
+        killpg(pid, signal.SIGKILL) if "sleep" in line else None
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "killpg", refuse)
+    hook = script(tmp_path / "hook", line)
+    assert run(partition, hook, timeout_s=HANG_S if line == "exit 0" else 0.3) is (line == "exit 0")
+
+
+def test_its_path_holds_wherever_it_goes(
+    tmp_path: Path, partition: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the data directory was given from where the daemon was started."""
+    monkeypatch.chdir(tmp_path)
+    hook = script(tmp_path / "hook", 'cd / && exec test -f "$1"')
+    assert run(partition.relative_to(tmp_path), hook)
 
 
 def assert_none_runs(pids: str) -> None:

@@ -72,6 +72,19 @@ def test_a_directory_in_place_of_a_file_stops_the_start(
 
 @BOTH
 @pytest.mark.parametrize("file", EVERY_FILE)
+def test_a_named_pipe_in_place_of_a_file_stops_the_start(
+    topic_dir: Path, state: State, file: str
+) -> None:
+    """Nobody waits for somebody to write to it."""
+    read_the_sealed_file(file, topic_dir, state)
+    path = path_of(file, topic_dir, state)
+    path.unlink()
+    os.mkfifo(path)
+    stops_and_changes_nothing(topic_dir)
+
+
+@BOTH
+@pytest.mark.parametrize("file", EVERY_FILE)
 def test_a_symbolic_link_in_place_of_a_file_stops_the_start(
     tmp_path: Path, topic_dir: Path, state: State, file: str
 ) -> None:

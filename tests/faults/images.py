@@ -75,7 +75,13 @@ class Ext4(Mounted):
         _run("mount", "-t", "ext4", "-o", self._options, str(self._image), str(self.place))
 
     def crash(self, victim: Victim) -> None:
-        """Cut the power under the daemon, and give what is left of the files back to it."""
+        """Cut the power under the daemon, and give what is left of the files back to it.
+
+        A machine without power says nothing more. The daemon would: while ext4 shuts down a sync
+        can return 0 although its data is lost (583 of them in 1,023 crashes of a program that does
+        nothing but append and fdatasync, all of them after this call had begun).
+        """
+        victim.freeze()
         self.shut_down()
         if victim.is_running:
             victim.kill()

@@ -223,9 +223,19 @@ def test_a_recovery_reads_what_is_on_disk_and_not_what_is_cached(
     sync = calls.find("fdatasync", _ZERO)[0]
     drop = calls.one("fadvise64", _ZERO, "POSIX_FADV_DONTNEED")
     assert in_order(sync, drop, calls.find(READS[:-1], _ZERO)[0])
-    checkpoint = calls.find(WRITES, f"{_APP}/checkpoint")[0]
+    checkpoint, stop = calls.find(WRITES, f"{_APP}/checkpoint")
     assert in_order(calls.find(READS, _ZERO)[-1], checkpoint)
-    assert calls.find("fdatasync", f"{_APP}/checkpoint", after=checkpoint)
+    assert in_order(
+        checkpoint, calls.find("fdatasync", f"{_APP}/checkpoint", after=checkpoint)[0], stop
+    )
+
+
+def test_the_names_that_a_start_finds_are_on_disk_before_its_first_answer(
+    tmp_path: Path, make_victim: Make
+) -> None:
+    """A kill may have come between the rename that made a topic and its sync."""
+    calls = traced(tmp_path, crashed(tmp_path, make_victim, b""), push)
+    assert in_order(calls.find("fsync", "topics")[0], calls.answers()[0])
 
 
 def test_a_torn_tail_is_safe_elsewhere_before_it_is_cut(tmp_path: Path, make_victim: Make) -> None:

@@ -13,8 +13,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import Self, cast
 
@@ -94,6 +96,24 @@ class Victim(Daemon):
     @property
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None
+
+    def freeze(self) -> None:
+        """Let no thread of it run any more; a system call that is under way goes on."""
+        if not self.is_running or self._tracer is not None:
+            return
+        os.kill(self.pid, signal.SIGSTOP)
+        end_s = time.monotonic() + HANG_S
+        while not all(state in "TtDZX" for state in self._states()):
+            assert time.monotonic() < end_s, "it does not stop"
+
+    def _states(self) -> list[str]:
+        """Of each of its threads: R where it runs, D where it waits in the kernel for a disk."""
+        try:
+            tasks = list(Path(f"/proc/{self.pid}/task").iterdir())
+            stats = [(task / "stat").read_text() for task in tasks]
+        except (FileNotFoundError, ProcessLookupError):
+            return []
+        return [stat.rpartition(") ")[2][0] for stat in stats]
 
     def client(self, timeout_s: float = HANG_S) -> Client:
         return Client(self.address, timeout_s=timeout_s)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from daemon import ROOT as ROOT
 from daemon import Daemon as Daemon
 from daemon import running as running
+
+
+@pytest.fixture
+def nobody() -> str:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        return f"127.0.0.1:{taken.getsockname()[1]}"
 
 
 @pytest.fixture

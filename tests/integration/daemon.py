@@ -38,8 +38,8 @@ class Daemon:
         self.data_dir = data_dir
         self.address = self.http = ""
         self.process: subprocess.Popen[str] | None = None
-        self._command = [sys.executable, "-m", "logd", "--data-dir", str(data_dir)]
-        self._command += ["--host", "127.0.0.1:0", "--http-host", "off", *flags]
+        self.command = [sys.executable, "-m", "logd", "--data-dir", str(data_dir)]
+        self.command += ["--host", "127.0.0.1:0", "--http-host", "off", *flags]
         self._said: list[str] = []
         self._heard = threading.Event()
         self._listener: threading.Thread | None = None
@@ -49,7 +49,7 @@ class Daemon:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LOGD_")}
         self._said, self._heard, self.address, self.http = [], threading.Event(), "", ""
         self.process = subprocess.Popen(
-            self._command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+            self.command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
         )
         self._listener = threading.Thread(target=self._listen, args=(self.process,))
         self._listener.start()

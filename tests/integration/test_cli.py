@@ -8,64 +8,16 @@ import pty
 import signal
 import socket
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from daemon import ROOT, Daemon
+from tool import LOG_CLI, environment, fill, log_cli, started
 
 from logd import Client, Reader, Writer
 from logd.batch import body_sum, encode_header
-
-if TYPE_CHECKING:
-    from conftest import Daemon
-
-ROOT = Path(__file__).parents[2]
-LOG_CLI = [sys.executable, "-m", "cli"]
-
-
-def log_cli(host: str | Daemon, *words: str, stdin: bytes = b"") -> tuple[int, bytes, str]:
-    """Exit code, stdout, stderr."""
-    done = subprocess.run(
-        [*LOG_CLI, *words], input=stdin, capture_output=True, cwd=ROOT, env=_environment(host)
-    )
-    errors = done.stderr.decode()
-    assert "Traceback" not in errors
-    return done.returncode, done.stdout, errors
-
-
-@contextmanager
-def started(host: str | Daemon, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(
-        [*LOG_CLI, *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=ROOT,
-        env=_environment(host),
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def _environment(host: str | Daemon) -> dict[str, str]:
-    return os.environ | {"LOGD_HOST": host if isinstance(host, str) else host.address}
-
-
-@pytest.fixture
-def nobody() -> str:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        return f"127.0.0.1:{taken.getsockname()[1]}"
-
-
-def fill(daemon: Daemon, count: int = 3) -> None:
-    with Client(daemon.address) as client:
-        client.push("app", [b"m%d" % n for n in range(count)])
 
 
 def test_write_arguments_and_read_them(daemon: Daemon) -> None:
@@ -115,7 +67,7 @@ def test_a_long_file_has_a_progress_bar_on_a_terminal(daemon: Daemon, tmp_path: 
         stdout=subprocess.PIPE,
         stderr=slave,
         cwd=ROOT,
-        env=_environment(daemon) | {"TERM": "xterm"},
+        env=environment(daemon) | {"TERM": "xterm"},
     )
     os.close(slave)
     drainer.join()

@@ -276,6 +276,22 @@ async def test_links_in_the_data_directory_are_not_followed(tmp_path: Path) -> N
         assert (await line.ask(push("other", b"x\n"))).head == b"OK 0 1"
 
 
+async def test_a_link_to_a_topic_is_no_second_way_into_it(daemon: Daemon) -> None:
+    """Two writers of the same files would destroy them."""
+    async with dial(daemon) as line:
+        assert (await line.ask(push("app", b"x\n"))).head == b"OK 0 1"
+    daemon.stop()
+    daemon.start()
+    async with dial(daemon) as line:
+        daemon.topic_dir("alias").symlink_to(daemon.topic_dir("app"))
+        assert await line.refused(push("alias", b"y\n")) == "io"
+        assert (await line.ask(push("app", b"z\n"))).head == b"OK 1 1"
+    daemon.kill()
+    daemon.start()
+    async with dial(daemon) as line:
+        assert (await line.ask(b"READ app 0 9\r\n")).head.startswith(b"BATCHES 0 2 ")
+
+
 async def test_what_clients_send_cannot_forge_the_log(daemon: Daemon) -> None:
     async with dial(daemon) as line:
         await line.send(b"\x1b[31mready tcp=evil:1\r\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,17 @@ def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("mine")
     assert str(tmp_path / "data") in refused("--data-dir", str(tmp_path / "data"))
     assert (tmp_path / "data").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", [b"\xff", b"lost+found", b"a b", b"\x1b[31m"])
+def test_a_directory_that_is_no_topic(tmp_path: Path, name: bytes) -> None:
+    """Whatever its name is: somebody put it there, and has to say what it is."""
+    topics = tmp_path / "data" / "topics"
+    topics.mkdir(parents=True)
+    os.mkdir(os.fsencode(topics) + b"/" + name)
+    said = refused("--data-dir", str(tmp_path / "data"))
+    assert "is not a topic; move it away" in said
+    assert "\x1b" not in said
 
 
 async def test_settings_come_from_the_file_and_a_flag_wins(tmp_path: Path) -> None:

@@ -171,6 +171,62 @@ async def test_a_stop_does_not_wait_for_who_does_not_read(tmp_path: Path) -> Non
         assert "not clean" not in server.log
 
 
+# A daemon on a disk that hangs: in each read of what is not in memory, or in each sync of a log.
+HANGING = """
+import os, threading
+from logd import disk
+from logd.__main__ import main
+
+def not_cached(file, position, size):
+    raise disk.NotCached(file, position, size)
+
+def hanging_read(cold):
+    threading.Event().wait()
+
+def hanging_sync(fd):
+    if os.readlink(f"/proc/self/fd/{fd}").endswith(".log"):
+        threading.Event().wait()
+
+"""
+READS_HANG = "disk.File.read, disk.NotCached.warm = not_cached, hanging_read"
+SYNCS_HANG = "os.fdatasync = hanging_sync"
+
+
+def on_a_hanging_disk(tmp_path: Path, fault: str) -> Daemon:
+    server = running(tmp_path, stop_timeout=3)
+    server.command[1:3] = ["-c", f"{HANGING}{fault}\nmain()"]
+    return server
+
+
+def start_on_a_sound_disk(server: Daemon) -> None:
+    server.command[1:3] = ["-m", "logd"]
+    server.start()
+
+
+async def test_a_stop_does_not_wait_for_a_read_that_hangs(tmp_path: Path) -> None:
+    """Everything is synced and closed; who asked gets no answer."""
+    server = on_a_hanging_disk(tmp_path, READS_HANG)
+    async with server, dial(server) as line:
+        await line.send(push("app", b"x\n") + b"PING\r\nREAD app 0 1\r\n")
+        await line.expect(b"OK 0 1\r\nOK\r\n")  # and the read has begun
+        assert await asyncio.to_thread(server.stop) == 0
+        start_on_a_sound_disk(server)
+        assert "not clean" not in server.log
+
+
+async def test_a_stop_that_the_disk_does_not_let_end_leaves_as_a_kill_would(
+    tmp_path: Path,
+) -> None:
+    server = on_a_hanging_disk(tmp_path, SYNCS_HANG)
+    async with server, dial(server) as line:
+        assert (await line.ask(push("app", b"x\n"))).head == b"OK 0 1"
+        assert await asyncio.to_thread(server.stop) == 1
+        assert "could not stop within 3.0 s" in server.log
+        start_on_a_sound_disk(server)
+        assert "not clean" in server.log
+        assert messages(server.stored("app")) == [b"x"]
+
+
 # -- torn tails ---------------------------------------------------------------------------------
 
 FORGED = encode_header(999, 1, 2, 9_999_999_999_999, "lines", body_sum(b"x\n")) + b"x\n"

@@ -1,73 +1,25 @@
-"""The writer on a client in memory: how it cuts, when it sends, how it fails and ends."""
+"""The writer on a small daemon: how it cuts, when it sends, how it fails and ends."""
 
 from __future__ import annotations
 
 import sys
 import threading
 from collections.abc import Iterator
-from itertools import repeat
 from typing import ClassVar, SupportsIndex
 
 import pytest
+from fake_daemon import HANG_UP, MISCOUNT, FakeDaemon, nobody
 
-from logd import writer as writer_module
 from logd.addresses import ConnectionLost
-from logd.batch import body_sum, split_body
-from logd.client import Client
-from logd.commands import Pushed
-from logd.errors import LogdError, NoSpace, TooLarge
-from logd.requests import Push
+from logd.batch import body_sum
+from logd.errors import BadRequest, BadTopic, LogdError, TooLarge, TopicLimit
 from logd.writer import Writer
 
 
-class Memory(Client):
-    """Takes pushes like a daemon; `refuse` maps the number of a push to the error it gets."""
-
-    def __init__(self, refuse: dict[int, Exception] | None = None) -> None:
-        self.pushes: list[Push] = []
-        self.most_in_flight = 0
-        self.sent = threading.Event()
-        self.pinged = threading.Event()
-        self.collected = threading.Event()
-        self.next_offset = 0
-        self.answered = 0
-        self.closed = False
-        self._refuse = refuse or {}
-
-    def send_push(self, push: Push) -> None:
-        self.pushes.append(push)
-        self.most_in_flight = max(self.most_in_flight, len(self.pushes) - self.answered)
-        self.sent.set()
-
-    def receive_pushed(self) -> Pushed:
-        push = self.pushes[self.answered]
-        self.answered += 1
-        if self.answered - 1 in self._refuse:
-            raise self._refuse[self.answered - 1]
-        count = len(split_body(bytes(push.body), push.enc))
-        self.next_offset += count
-        self.collected.set()
-        return Pushed(self.next_offset - count, count)
-
-    def readable(self) -> bool:
-        return True
-
-    def ping(self) -> None:
-        self.pinged.set()
-
-    def close(self) -> None:
-        self.closed = True
-
-    def wait_for(self, messages: int) -> None:
-        """Until so many have been answered, and the replies taken."""
-        while self.next_offset < messages:
-            self.collected.clear()
-            if self.next_offset < messages:
-                assert self.collected.wait(10)
-
-    @property
-    def batches(self) -> list[list[bytes]]:
-        return [split_body(bytes(push.body), push.enc) for push in self.pushes]
+@pytest.fixture
+def daemon() -> Iterator[FakeDaemon]:
+    with FakeDaemon() as started:
+        yield started
 
 
 @pytest.fixture
@@ -77,6 +29,9 @@ def many_switches() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
+
+
+# -- cutting ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -94,255 +49,323 @@ def many_switches() -> Iterator[None]:
         ([3, 3, 3, 3, 3], [[3, 3], [3, 3], [3]]),
     ],
 )
-@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("how", ["write", "write_many", "submit"])
 def test_a_batch_has_what_fits_and_a_larger_message_is_alone(
-    sizes: list[int], batches: list[list[int]], many: bool
+    daemon: FakeDaemon, sizes: list[int], batches: list[list[int]], how: str
 ) -> None:
-    client = Memory()
-    with Writer(client, "app", batch_bytes=10, linger_s=None) as writer:
+    with Writer(daemon.address, "app", batch_bytes=10, linger_s=None) as writer:
         messages = [b"x" * size for size in sizes]
-        if many:
+        if how == "write_many":
             writer.write_many(messages)
         else:
             for message in messages:
-                writer.write(message)
-    assert [[len(message) for message in batch] for batch in client.batches] == batches
+                getattr(writer, how)(message)
+    assert [[len(message) for message in batch] for batch in daemon.batches] == batches
 
 
-def test_any_bytes_come_through_in_order_and_with_their_sum() -> None:
-    client = Memory()
+def test_any_bytes_come_through_in_order_and_with_their_sum(daemon: FakeDaemon) -> None:
     messages = [b"%d" % i + b"\n\r\0\xff" * (i % 3) for i in range(5_000)]
-    with Writer(client, "app", batch_bytes=1000, linger_s=None) as writer:
+    with Writer(daemon.address, "app", batch_bytes=1000, linger_s=None) as writer:
         writer.write_many(messages[:2_500])
         writer.write_many(iter(messages[2_500:]))
-    assert [message for batch in client.batches for message in batch] == messages
-    assert all(push.sum == body_sum(push.body) for push in client.pushes)
-    assert {push.enc for push in client.pushes} == {"sized"}
+    assert daemon.messages == messages
+    assert all(push.sum == body_sum(push.body) for push in daemon.pushes)
+    assert {push.enc for push in daemon.pushes} == {"sized"}
     assert (writer.acknowledged, writer.first_offset, writer.next_offset) == (5_000, 0, 5_000)
 
 
-def test_compressed() -> None:
-    client = Memory()
-    with Writer(client, "app", compress=True, linger_s=None) as writer:
+def test_compressed(daemon: FakeDaemon) -> None:
+    with Writer(daemon.address, "app", compress=True, linger_s=None) as writer:
         writer.write_many([b"the same again"] * 1000)
-    assert client.batches == [[b"the same again"] * 1000]
-    assert client.pushes[0].enc == "lines+zstd"
-    assert len(client.pushes[0].body) < 200
+    assert daemon.batches == [[b"the same again"] * 1000]
+    assert daemon.pushes[0].enc == "lines+zstd"
+    assert len(daemon.pushes[0].body) < 200
 
 
-def test_so_many_batches_go_out_before_a_reply_is_taken() -> None:
-    client = Memory()
-    with Writer(client, "app", batch_bytes=1, linger_s=None, max_in_flight=4) as writer:
-        for _ in range(3):
-            writer.write(b"message")
-        assert (len(client.pushes), client.answered) == (3, 0)
+def test_a_push_is_one_batch_behind_all_that_was_written(daemon: FakeDaemon) -> None:
+    with Writer(daemon.address, "app", batch_bytes=10, linger_s=None) as writer:
+        writer.write(b"before")
+        writer.push([b"a message", b"that would be", b"three batches"])
+        writer.write(b"after")
+        with pytest.raises(BadRequest):
+            writer.push([])
+    assert daemon.batches == [
+        [b"before"],
+        [b"a message", b"that would be", b"three batches"],
+        [b"after"],
+    ]
+
+
+def test_no_more_batches_are_on_their_way_than_allowed(daemon: FakeDaemon) -> None:
+    with Writer(daemon.address, "app", batch_bytes=1, linger_s=None, max_in_flight=4) as writer:
+        writer.write(b"first")
+        writer.flush()
+        daemon.hold()
         for _ in range(20):
             writer.write(b"message")
-        assert (client.most_in_flight, writer.acknowledged) == (4, 20)
-    assert writer.acknowledged == 23
+        assert writer._delivery._outbox.in_flight == 4
+        daemon.go_on()
+    assert writer.acknowledged == 21
 
 
-def test_flush_returns_when_all_is_acknowledged_and_can_be_repeated() -> None:
-    client = Memory()
-    with Writer(client, "app", linger_s=None) as writer:
+# -- sending ------------------------------------------------------------------------------------
+
+
+def test_flush_returns_when_all_is_acknowledged_and_can_be_repeated(daemon: FakeDaemon) -> None:
+    with Writer(daemon.address, "app", linger_s=None) as writer:
         writer.flush()
         writer.write(b"one")
-        assert client.pushes == []
+        assert daemon.pushes == []
         writer.flush()
         assert (writer.acknowledged, writer.next_offset) == (1, 1)
         writer.flush()
-    assert client.batches == [[b"one"]]
+    assert daemon.batches == [[b"one"]]
 
 
-def test_a_message_that_waits_is_sent_and_its_reply_taken_without_a_call() -> None:
-    client = Memory()
-    with Writer(client, "app", linger_s=0.001) as writer:
+def test_a_flush_ends_though_others_go_on_writing(daemon: FakeDaemon) -> None:
+    stop = threading.Event()
+
+    def babble() -> None:
+        while not stop.is_set():
+            writer.write_many([b"more"] * 100)
+
+    with Writer(daemon.address, "app", batch_bytes=500, linger_s=None) as writer:
+        thread = threading.Thread(target=babble)
+        thread.start()
+        try:
+            for n in range(20):
+                writer.write(b"%d" % n)
+                writer.flush(20)
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_a_message_that_waits_is_sent_and_its_reply_taken_without_a_call(
+    daemon: FakeDaemon,
+) -> None:
+    with Writer(daemon.address, "app", linger_s=0.001) as writer:
         for n in range(3):
             writer.write(b"%d" % n)
-            client.wait_for(n + 1)
-    assert client.batches == [[b"0"], [b"1"], [b"2"]]
+            daemon.wait_for(lambda wanted=n + 1: daemon.next == wanted)  # type: ignore[misc]
+    assert daemon.batches == [[b"0"], [b"1"], [b"2"]]
 
 
-def test_a_quiet_writer_keeps_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "KEEP_ALIVE_S", 0.001)
-    client = Memory()
-    with Writer(client, "app", linger_s=0.001) as writer:
-        writer.write(b"x")
-        assert client.pinged.wait(10)
+def test_lingering_starts_though_the_thread_was_connecting(daemon: FakeDaemon) -> None:
+    """What is written while the thread dials must not wait for its next round."""
+    with Writer(daemon.address, "app", linger_s=0.001, connect="later") as writer:
+        for n in range(20):
+            writer.write(b"%d" % n)
+            daemon.wait_for(lambda wanted=n + 1: daemon.next == wanted)  # type: ignore[misc]
+            daemon.cut()
+    assert daemon.messages == [b"%d" % n for n in range(20)]
+
+
+# -- threads ------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("many_switches")
 @pytest.mark.parametrize("linger_s", [None, 0.0001])
-def test_threads_lose_and_double_nothing(linger_s: float | None) -> None:
-    client = Memory()
-
+def test_threads_lose_and_double_nothing(daemon: FakeDaemon, linger_s: float | None) -> None:
     def work(name: int) -> None:
         for n in range(3_000):
             writer.write(b"%d %d" % (name, n) + b"." * (n % 7 * 30))
             if n % 1000 == 0:
                 writer.flush()
 
-    with Writer(client, "app", batch_bytes=500, linger_s=linger_s) as writer:
+    with Writer(daemon.address, "app", batch_bytes=500, linger_s=linger_s) as writer:
         threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     arrived: dict[bytes, list[int]] = {}
-    for batch in client.batches:
-        for message in batch:
-            name, n = message.rstrip(b".").split(b" ")
-            arrived.setdefault(name, []).append(int(n))
+    for message in daemon.messages:
+        name, n = message.rstrip(b".").split(b" ")
+        arrived.setdefault(name, []).append(int(n))
     assert arrived == {b"%d" % name: list(range(3_000)) for name in range(4)}
-    assert max(len(push.body) for push in client.pushes) <= 2 * 500
+    assert max(len(push.body) for push in daemon.pushes) <= 2 * 500
     assert writer.acknowledged == 12_000
 
 
 @pytest.mark.usefixtures("many_switches")
-def test_whatever_threads_leave_behind_is_sent_without_a_flush() -> None:
+@pytest.mark.parametrize("size", [20, 3])  # pieces that are more than a batch, and less
+def test_whatever_threads_leave_behind_is_sent_without_a_flush(
+    daemon: FakeDaemon, size: int
+) -> None:
     """A write that races with an emptied buffer must not be forgotten by the linger."""
-    client = Memory()
-    with Writer(client, "app", batch_bytes=100, linger_s=0.0001) as writer:
+    with Writer(daemon.address, "app", batch_bytes=100, linger_s=0.0001) as writer:
         for round_ in range(1, 100):
             threads = [
-                threading.Thread(target=writer.write_many, args=([b"x" * 20] * 7,))
+                threading.Thread(target=writer.write_many, args=([b"x" * size] * 7,))
                 for _ in range(3)
             ]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
-            client.wait_for(round_ * 21)
+            daemon.wait_for(lambda wanted=round_ * 21: daemon.next == wanted)  # type: ignore[misc]
 
 
-def test_a_write_that_still_saw_the_old_limit_is_not_forgotten() -> None:
-    class Racing(list[bytes]):
-        """Another thread appends just when the buffer was emptied, and finds nothing to do."""
+class Racing(list[bytes]):
+    """Another thread adds just when the buffer was emptied, and finds nothing to do."""
 
-        late: ClassVar[list[bytes]] = [b"late"]
+    late: ClassVar[list[bytes]] = []
 
-        def __delitem__(self, which: SupportsIndex | slice) -> None:
-            super().__delitem__(which)
-            self.extend(self.late)
-            self.late.clear()
+    def __delitem__(self, which: SupportsIndex | slice) -> None:
+        super().__delitem__(which)
+        super().extend(self.late)
+        self.late.clear()
 
-    client = Memory()
-    with Writer(client, "app", linger_s=0.001) as writer:
+
+def test_a_write_that_still_saw_the_old_limit_is_not_forgotten(daemon: FakeDaemon) -> None:
+    with Writer(daemon.address, "app", linger_s=0.001) as writer:
+        Racing.late.append(b"late")
         writer._buffer = Racing()
         writer._append = writer._buffer.append
         writer.write(b"early")
         writer.flush()
-        client.wait_for(2)
-    assert [message for batch in client.batches for message in batch] == [b"early", b"late"]
+        daemon.wait_for(lambda: daemon.next == 2)
+    assert daemon.messages == [b"early", b"late"]
 
 
-def test_a_refusal_is_raised_by_every_later_call_and_the_rest_is_collected() -> None:
-    refusal = NoSpace("the disk is full")
-    client = Memory(refuse={1: refusal})
-    writer = Writer(client, "app", batch_bytes=1, linger_s=None)
+def test_write_many_that_saw_the_old_limit_is_not_forgotten(daemon: FakeDaemon) -> None:
+    class Emptied(list[bytes]):
+        """Another thread empties the buffer between the look at the limit and the extend."""
+
+        def extend(self, piece: object) -> None:
+            writer._limit = -1
+            super().extend(piece)  # type: ignore[arg-type]
+
+    with Writer(daemon.address, "app", linger_s=0.001) as writer:
+        writer._buffer = Emptied()
+        writer._append = writer._buffer.append
+        writer._limit = 1000
+        writer.write_many([b"one", b"two"])
+        daemon.wait_for(lambda: daemon.next == 2)
+
+
+# -- failing ------------------------------------------------------------------------------------
+
+
+def test_a_refusal_is_raised_by_every_later_call(daemon: FakeDaemon) -> None:
+    daemon.script = lambda number, push: TopicLimit("enough") if number >= 2 else None
+    writer = Writer(daemon.address, "app", batch_bytes=1, linger_s=None)
     for _ in range(5):
         writer.write(b"message")
-    for call in (writer.flush, writer.flush, lambda: writer.write(b"more"), writer.close):
-        with pytest.raises(NoSpace) as caught:
+    for call in (
+        writer.flush,
+        writer.flush,
+        lambda: writer.write(b"more"),
+        lambda: writer.write_many([b"more"]),
+        lambda: writer.submit(b"more"),
+        lambda: writer.push([b"more"]),
+        writer.close,
+    ):
+        with pytest.raises(TopicLimit, match="enough"):
             call()
-        assert caught.value is refusal
-    assert (client.answered, writer.acknowledged) == (5, 4)
+    assert writer.acknowledged == 2
     writer.close()
 
 
-def test_a_refusal_met_by_the_linger_is_raised_by_the_next_write() -> None:
-    client = Memory(refuse={0: TooLarge("at most 3 bytes")})
-    writer = Writer(client, "app", linger_s=0.001)
+def test_a_refusal_met_by_the_linger_is_raised_by_the_next_write(daemon: FakeDaemon) -> None:
+    daemon.script = lambda number, push: TopicLimit("enough")
+    writer = Writer(daemon.address, "app", linger_s=0.001)
     writer.write(b"message")
-    assert client.sent.wait(10)
-    with pytest.raises(TooLarge):
-        writer.write_many(repeat(b""))  # until the thread has taken the reply
-    with pytest.raises(TooLarge):
+    with writer._lock:
+        while writer._delivery.failure is None:
+            writer._delivery.wait(None)
+    with pytest.raises(TopicLimit):
+        writer.write(b"")
+    with pytest.raises(TopicLimit):
         writer.close()
 
 
 def test_what_the_daemon_said_explains_more_than_that_it_hung_up() -> None:
-    class HungUp(Memory):
-        def send_push(self, push: Push) -> None:
-            super().send_push(push)
-            if len(self.pushes) == 3:
-                raise ConnectionLost("broken pipe")
-
-    client = HungUp(refuse={1: NoSpace("full"), 2: ConnectionLost("closed")})
-    writer = Writer(client, "app", batch_bytes=1, linger_s=None)
-    writer.write(b"one")
-    writer.write(b"two")
-    with pytest.raises(NoSpace):
-        writer.write(b"three")
-    assert writer.acknowledged == 1
-    with pytest.raises(NoSpace):
-        writer.close()
-
-
-def test_an_acknowledgement_that_does_not_add_up() -> None:
-    class Miscounting(Memory):
-        def receive_pushed(self) -> Pushed:
-            return super().receive_pushed()._replace(messages=7)
-
-    writer = Writer(Miscounting(), "app", linger_s=None)
-    writer.write(b"one")
-    with pytest.raises(LogdError, match="1 messages were sent and 7 acknowledged"):
-        writer.close()
-
-
-def test_an_interrupt_is_not_forgotten() -> None:
-    class Interrupted(Memory):
-        def send_push(self, push: Push) -> None:
-            super().send_push(push)
-            raise KeyboardInterrupt
-
-    writer = Writer(Interrupted(refuse={0: ConnectionLost("closed")}), "app", linger_s=None)
-    writer.write(b"one")
-    with pytest.raises(KeyboardInterrupt):
+    with FakeDaemon(max_batch_bytes=1000) as daemon:
+        writer = Writer(daemon.address, "app", linger_s=None)
+        writer.write(b"small")
         writer.flush()
-    with pytest.raises(ConnectionLost, match="interrupted"):
+        writer.write(b"x" * 5_000_000)
+        with pytest.raises(TooLarge, match="1000"):
+            writer.close()
+    assert writer.acknowledged == 1
+
+
+def test_an_acknowledgement_that_does_not_add_up(daemon: FakeDaemon) -> None:
+    daemon.script = lambda number, push: MISCOUNT
+    writer = Writer(daemon.address, "app", linger_s=None)
+    writer.write(b"one")
+    with pytest.raises(LogdError, match="1 messages were sent and 2 acknowledged"):
         writer.close()
 
 
-def write_and_raise(client: Client) -> None:
-    with Writer(client, "app", linger_s=None) as writer:
+def write_and_raise(daemon: FakeDaemon) -> None:
+    with Writer(daemon.address, "app", linger_s=None) as writer:
         writer.write(b"one")
         raise KeyError("mine")
 
 
-def test_leaving_a_with_block_by_an_error_flushes_and_keeps_that_error() -> None:
-    client = Memory()
+def test_leaving_a_with_block_by_an_error_flushes_and_keeps_that_error(daemon: FakeDaemon) -> None:
     with pytest.raises(KeyError):
-        write_and_raise(client)
-    assert client.batches == [[b"one"]]
+        write_and_raise(daemon)
+    assert daemon.batches == [[b"one"]]
 
 
-def test_two_errors_at_once_are_both_told() -> None:
-    client = Memory(refuse={0: NoSpace("full")})
+def test_two_errors_at_once_are_both_told(daemon: FakeDaemon) -> None:
+    daemon.script = lambda number, push: TopicLimit("enough")
     with pytest.raises(KeyError) as caught:
-        write_and_raise(client)
-    assert "full" in caught.value.__notes__[0]
+        write_and_raise(daemon)
+    assert "enough" in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize("message", ["text", bytearray(b"x"), None, 5])
-def test_only_bytes(message: object) -> None:
-    client = Memory()
-    with Writer(client, "app", linger_s=None) as writer:
+def test_only_bytes(daemon: FakeDaemon, message: object) -> None:
+    with Writer(daemon.address, "app", linger_s=None) as writer:
         with pytest.raises(TypeError):
             writer.write(message)  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            writer.submit(message)  # type: ignore[arg-type]
         writer.write(b"good")
         with pytest.raises(TypeError):
             writer.write_many([b"also good", message])  # type: ignore[list-item]
-    assert client.batches == [[b"good", b"also good"]]
+    assert daemon.batches == [[b"good", b"also good"]]
 
 
-def test_closed_is_closed() -> None:
-    client = Memory()
-    writer = Writer(client, "app")
+def test_closed_is_closed(daemon: FakeDaemon) -> None:
+    writer = Writer(daemon.address, "app")
     writer.close()
     writer.close()
-    with pytest.raises(ValueError, match="closed"):
-        writer.write(b"x")
-    with pytest.raises(ValueError, match="closed"):
-        writer.flush()
-    assert not client.closed  # it was given, so it stays the giver's
+    for call in (
+        lambda: writer.write(b"x"),
+        lambda: writer.write_many([b"x"]),
+        lambda: writer.submit(b"x"),
+        lambda: writer.push([b"x"]),
+        writer.flush,
+    ):
+        with pytest.raises(ValueError, match="closed"):
+            call()
+    assert daemon.pushes == []
+
+
+def test_what_cannot_be_is_refused_at_once(daemon: FakeDaemon) -> None:
+    with pytest.raises(BadTopic):
+        Writer(daemon.address, "no topic")
+    with pytest.raises(ValueError, match="batch_bytes"):
+        Writer(daemon.address, "app", batch_bytes=0)
+    with pytest.raises(ValueError, match="max_in_flight"):
+        Writer(daemon.address, "app", max_in_flight=513)
+    with pytest.raises(BadRequest, match="producer"):
+        Writer(daemon.address, "app", producer="two\r\nlines")
+    with pytest.raises(ValueError, match="address"):
+        Writer("not an address", "app", connect="later")
+    with nobody() as address, pytest.raises(ConnectionLost, match="no logd answers"):
+        Writer(address, "app")
+
+
+def test_the_first_address_that_answers(daemon: FakeDaemon) -> None:
+    daemon.script = lambda number, push: HANG_UP if number == 1 else None
+    with nobody() as dead, Writer([dead, daemon.address], "app", batch_bytes=1) as writer:
+        writer.write_many([b"%d" % n for n in range(5)])
+    assert daemon.messages == [b"%d" % n for n in range(5)]
+    assert daemon.connections == 2

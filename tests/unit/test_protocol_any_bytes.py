@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from logd.protocol import Budget
 from logd.requests import (
     At,
+    Commit,
+    Cursor,
     Partitions,
     Ping,
     Push,
@@ -109,6 +111,7 @@ def cut(data: bytes, cuts: Sequence[int]) -> list[bytes]:
 
 WORDS = st.sampled_from(
     [b"PUSH", b"READ", b"TAIL", b"STATS", b"TOPICS", b"PING", b"CLOSE", b"push", b"app", b"../x",
+     b"CURSOR", b"COMMIT", b"-",
      b"0", b"1", b"6", b"12", b"999", b"1001", b"first", b"@5", b"enc=sized", b"id=p:1", b"count=1",
      b"bytes=1", b"wait=1", b"\r\n", b"\n", b" ", b"\r", b"hello\n", b"a\nb\n", b"\0", b"\xff",
      b"GET / HTTP/1.1\r\n", b"PUSH app 6\r\n", b"PUSH app\r\n", b"PUSH a 2\r\nx\n"]
@@ -199,6 +202,10 @@ def small_commands() -> st.SearchStrategy[Part]:
             (b"TOPICS a*\r\n", [Topics("a*")]),
             (b"TAIL app 5\r\n", [Tail("app", 5)]),
             (b"PARTITIONS app\r\n", [Partitions("app")]),
+            (b"CURSOR app\r\n", [Cursor("app")]),
+            (b"COMMIT app billing 7\r\n", [Commit("app", "billing", 7)]),
+            (b"COMMIT app billing -\n", [Commit("app", "billing", None)]),
+            (b"COMMIT app billing x\r\n", [Err("bad-request")]),
             (b"PUSH app 3\r\nno\r", [Err("bad-request")]),
             (b"PUSH -rf 3\r\nno\n", [Err("bad-topic")]),
             (b"PUSH -rf\r\nno\n", [Err("bad-topic")]),

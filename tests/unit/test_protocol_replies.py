@@ -1,4 +1,4 @@
-"""The first line of a reply, as a client reads it."""
+"""Replies as a client takes them: first lines, bodies, and any bytes, however they arrive."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from feeding import new_parser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logd import replies
 from logd.errors import LogdError
-from logd.replies import NotLogd, Reply, parse_reply
+from logd.replies import NotLogd, Replies, Reply, parse_reply
 from logd.requests import Refused
 
 property_of = settings(deadline=None, max_examples=300)
@@ -55,3 +56,87 @@ def test_any_bytes_are_a_reply_or_an_error(line: bytes) -> None:
     except NotLogd:
         return
     assert isinstance(reply, LogdError) or reply.word in ("OK", "TEXT", "BATCHES")
+
+
+# -- as they arrive -----------------------------------------------------------------------------
+
+STREAM = (
+    b"OK\r\nOK 5 3\r\nTEXT 7\r\na: b\nc\nERR busy later\r\nBATCHES 0 1 20\r\n"
+    b"OK 1 1\r\nOK 2 2\r\n\r\n\r\nTEXT 0\r\nOK 9 9\n"
+)
+TAKEN = [
+    ("OK", (), b""),
+    ("OK", (5, 3), b""),
+    ("TEXT", (7,), b"a: b\nc\n"),
+    "busy: later",
+    ("BATCHES", (0, 1, 20), b"OK 1 1\r\nOK 2 2\r\n\r\n\r\n"),
+    ("TEXT", (0,), b""),
+    ("OK", (9, 9), b""),
+]
+
+
+def fed(pieces: list[bytes]) -> list[object]:
+    taken, replies = list[object](), Replies()
+    for piece in pieces:
+        while piece:
+            with replies.room() as room:
+                size = min(len(room), len(piece))
+                assert size
+                room[:size] = piece[:size]
+            piece = piece[size:]
+            replies.received(size)
+            while (reply := replies.take()) is not None:
+                if isinstance(reply, Reply):
+                    taken.append((reply.word, reply.numbers, bytes(reply.body)))
+                else:
+                    taken.append(str(reply))
+    assert replies.is_between
+    return taken
+
+
+def test_the_same_at_every_split() -> None:
+    assert fed([STREAM]) == TAKEN
+    for at in range(1, len(STREAM)):
+        assert fed([STREAM[:at], STREAM[at:]]) == TAKEN, f"cut at {at}"
+    for size in (1, 2, 3, 7):
+        pieces = [STREAM[i : i + size] for i in range(0, len(STREAM), size)]
+        assert fed(pieces) == TAKEN, f"{size} at a time"
+
+
+@given(st.lists(st.integers(1, 3_000), max_size=30))
+@property_of
+def test_more_than_fits_the_room_for_lines(sizes: list[int]) -> None:
+    stream = b"".join(b"TEXT %d\r\n%s" % (n, b"x" * n) for n in [9_000, 1, 20_000, 8_192]) * 2
+    stream += b"OK 1 1\r\n" * 3_000
+    pieces = []
+    for size in sizes:
+        pieces.append(stream[:size])
+        stream = stream[size:]
+    taken = fed([*pieces, stream])
+    assert len(taken) == 8 + 3_000
+
+
+def test_lines_without_an_end_and_bodies_without_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotLogd, match="no end of line"):
+        fed([b"x" * 4097])
+    monkeypatch.setattr(replies, "MAX_REPLY_BYTES", 100)
+    with pytest.raises(NotLogd, match="101 bytes"):
+        fed([b"TEXT 101\r\n"])
+
+
+@given(st.binary(max_size=200), st.integers(1, 50))
+@property_of
+def test_any_bytes_give_replies_or_not_logd(data: bytes, size: int) -> None:
+    pieces = [data[i : i + size] for i in range(0, len(data), size)]
+    replies = Replies()
+    try:
+        for piece in pieces:
+            with replies.room() as room:
+                room[: len(piece)] = piece
+            replies.received(len(piece))
+            while replies.take() is not None:
+                pass
+    except NotLogd:
+        pass
+    except ValueError:
+        assert replies._reply is not None  # a piece larger than what is missing of a body

@@ -1,0 +1,140 @@
+"""Where messages and counters come from: a daemon, or with --data-dir the files it left.
+
+The commands ask for a reader or a list and do not care which of the two answers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli import connect
+from cli.failures import Misuse
+from cli.output import notice
+
+if TYPE_CHECKING:
+    from logd.commands import TopicInfo
+    from logd.merging import TopicsReader
+    from logd.offline_reader import DirectoryReader
+    from logd.reader import Reader
+    from logd.reading import Gap, Rewind
+
+PATIENCE_S = 10.0  # with a daemon that went away in the middle of a read
+
+# Without LOGD_DATA_DIR: where that is set for the daemon, a read should still ask the daemon.
+Files = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        exists=True,
+        file_okay=False,
+        metavar="DIR",
+        help="Read the files in there, without a daemon; changes none of them.",
+    ),
+]
+
+
+def reader(
+    ctx: typer.Context,
+    topic: str,
+    *,
+    host: str | None,
+    data_dir: Path | None,
+    follow: bool,
+    quiet: bool,
+    **place: Any,
+) -> Reader | DirectoryReader:
+    def on_gap(gap: Gap | Rewind) -> None:
+        notice(str(gap), quiet)
+
+    if data_dir is None:
+        from logd.reader import Reader
+
+        address = connect.address(ctx, host)
+        place |= _patience(follow, quiet)
+        return Reader(address, topic, follow=follow, on_gap=on_gap, **place)
+    refuse_both(host, data_dir)
+    if follow:
+        raise Misuse("files do not wait: leave out --forever, or ask the daemon without --data-dir")
+    from logd.offline_reader import DirectoryReader
+
+    files = DirectoryReader(data_dir, topic, on_gap=on_gap, **place)
+    if not say_in_use(data_dir, quiet) and files.torn:
+        notice(f"{files.torn}; the next start of the daemon sets them aside", quiet)
+    return files
+
+
+def several(
+    ctx: typer.Context,
+    names: list[str],
+    host: str | None,
+    merge: str,
+    follow: bool,
+    quiet: bool,
+    or_first: bool,
+    **place: Any,
+) -> TopicsReader:
+    from logd.merging import TopicsReader
+
+    if merge not in ("time", "arrival"):
+        raise Misuse("--merge is time or arrival")
+    order: Any = merge
+    return TopicsReader(
+        connect.address(ctx, host), names, merge=order, follow=follow, or_first=or_first,
+        on_gap=lambda gap: notice(str(gap), quiet), **_patience(follow, quiet), **place,
+    )  # fmt: skip
+
+
+def is_glob(name: str) -> bool:
+    return not set(name).isdisjoint("*?[")
+
+
+def _patience(follow: bool, quiet: bool) -> dict[str, Any]:
+    """A follower waits for a daemon that is away for as long as it takes, and says so."""
+
+    def on_trouble(error: Exception) -> None:
+        notice(f"{error}; trying again", quiet)
+
+    return {"patience_s": None if follow else PATIENCE_S, "on_trouble": on_trouble}
+
+
+def topics(
+    ctx: typer.Context, glob: str, *, host: str | None, data_dir: Path | None, quiet: bool
+) -> list[TopicInfo]:
+    if data_dir is None:
+        with connect.client(ctx, host) as client:
+            return client.topics(glob)
+    refuse_both(host, data_dir)
+    say_in_use(data_dir, quiet)
+    from logd import offline_reader
+
+    return offline_reader.topics(data_dir, glob)
+
+
+def stats(
+    ctx: typer.Context, topic: str | None, *, host: str | None, data_dir: Path | None, quiet: bool
+) -> dict[str, str]:
+    if data_dir is None:
+        with connect.client(ctx, host) as client:
+            return client.stats(topic)
+    refuse_both(host, data_dir)
+    say_in_use(data_dir, quiet)
+    from logd import offline_reader
+
+    return offline_reader.stats(data_dir, topic)
+
+
+def refuse_both(host: str | None, data_dir: Path | None) -> None:
+    if host is not None and data_dir is not None:
+        raise Misuse("give --host or --data-dir, not both")
+
+
+def say_in_use(data_dir: Path, quiet: bool) -> bool:
+    from logd.offline_reader import in_use
+
+    used = in_use(data_dir)
+    if used:
+        notice(f"a daemon is using {data_dir}; this is what its files hold at the moment", quiet)
+    return used

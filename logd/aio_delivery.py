@@ -1,0 +1,355 @@
+"""Getting an asyncio writer's batches to the daemon, through lost connections and restarts.
+
+One task does it all, so that nothing here needs a lock: it keeps, connects, sends and takes answers
+in turn, and in between it waits for its bell. What to do is decided by `shipping`. Where a spool
+syncs to disk its calls go to a thread; the task waits for them and nobody else touches the spool.
+
+Nothing here raises into the program: what ends a writer is kept in `failure`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from logd import commands
+from logd.addresses import ConnectionLost, Target, lost
+from logd.aio_client import Client
+from logd.commands import Pushed
+from logd.delivery import WINDOW_BYTES, Loss
+from logd.epochs import Seen
+from logd.errors import LogdError, NotFound
+from logd.outbox import Batch, Outbox, Refused, Stored
+from logd.shipping import Event, GivenUp, Gone, Shipping
+from logd.spool import Spool
+
+
+class Owner(Protocol):
+    """The writer. `refused` and `lost` are the program's, and called by the loop."""
+
+    @property
+    def hears_refusals(self) -> bool: ...
+    def tend(self) -> None:
+        """There may be room now for what was due before."""
+
+    def stored(self, batch: Batch, offset: int) -> None: ...
+    def failed(self, error: Exception) -> None: ...
+    def refused(self, batch: Batch, error: LogdError) -> None: ...
+    def lost(self, loss: Loss) -> None: ...
+
+
+class Delivery:
+    def __init__(
+        self,
+        target: Target,
+        topic: str,
+        owner: Owner,
+        *,
+        outbox: Outbox,
+        spool: Spool | None,
+        in_threads: bool,
+        patience_s: float | None,
+        timeout_s: float,
+    ) -> None:
+        self._target, self._topic, self._timeout_s = target, topic, timeout_s
+        self._owner, self._outbox, self._spool = owner, outbox, spool
+        self._in_threads = in_threads and spool is not None
+        self._shipping = Shipping(
+            outbox,
+            patience_s=patience_s,
+            forgives_refusals=owner.hears_refusals,
+            silence=lost(str(target), "it did not answer in time"),
+        )
+        self._loop = asyncio.get_running_loop()
+        self._client: Client | None = None
+        self._dialling: asyncio.Task[tuple[Client, Seen | None]] | None = None
+        self._due: deque[asyncio.Future[Pushed]] = deque()
+        self._unkept: deque[tuple[Batch, str]] = deque()  # on their way to a spool that syncs
+        self._unkept_bytes = 0
+        # As of the last call to the spool: a thread may be busy with it now.
+        self._spool_bytes = spool.size if spool else 0
+        self._last_kept = spool.last if spool else 0
+        self._done_up_to = spool.acknowledged if spool else 0  # what it may forget
+        self._offers: dict[int, list[tuple[int, Any]]] = {}  # of batches that are in the spool
+        self._disk_call: asyncio.Future[Any] | None = None
+        self._bell = asyncio.Event()
+        self._bell.set()  # something may be left of an earlier life
+        self._waiters: list[asyncio.Future[None]] = []
+        self._looked_at_s = 0.0
+        self._ended = False
+        self._task: asyncio.Task[None] | None = None
+
+    # -- for the writer -------------------------------------------------------------------------
+
+    @property
+    def failure(self) -> Exception | None:
+        return self._shipping.failure
+
+    @property
+    def is_done(self) -> bool:
+        """Is everything that was added acknowledged?"""
+        is_sent = self._spool is None or self._done_up_to == self._last_kept
+        return is_sent and not self._outbox and not self._unkept
+
+    @property
+    def is_kept(self) -> bool:
+        """Is everything that was added where it belongs: in memory, or in the spool?"""
+        return not self._unkept
+
+    @property
+    def size(self) -> int:
+        """Bytes that wait: in memory, or with a spool on disk."""
+        if self._spool is None:
+            return self._outbox.size
+        # A spool keeps its newest file though all in it is done.
+        return 0 if self.is_done else self._spool_bytes + self._unkept_bytes
+
+    def start(self) -> None:
+        self._shipping.begin(self._loop.time())  # with what an earlier life has left, if anything
+        self._task = self._loop.create_task(self._run(), name="logd-writer")
+        self._task.add_done_callback(self._over)
+
+    async def connect_now(self) -> None:
+        """The first connection, for a program that wants to know at once that there is none."""
+        self._linked(*await self._dial())
+
+    def add(self, batch: Batch, note: str = "-") -> None:
+        """OSError where a spool cannot take it; then nothing has happened."""
+        was_done = self.is_done
+        if self._spool is None:
+            self._outbox.add(batch)
+        elif self._in_threads:
+            self._unkept.append((batch, note))
+            self._unkept_bytes += batch.size
+        else:
+            self._kept(batch, self._spool.append(batch.push, batch.messages, note), self._spool)
+        if was_done:
+            self._shipping.begin(self._loop.time())
+        self._bell.set()
+
+    async def moved(self) -> None:
+        """Until something has happened."""
+        waiter = self._loop.create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    async def end(self) -> None:
+        """Stop, whatever is still waiting."""
+        self._ended = True
+        self._bell.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    # -- the task -------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            while not self._ended and self.failure is None:
+                await self._sleep()
+                await self._keep()
+                self._work(self._loop.time())
+                await self._forget()
+                self._owner.tend()
+                self._wake()
+        finally:
+            await self._clean_up()
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        """Whatever ended the task has ended the writer."""
+        error = None if task.cancelled() else task.exception()
+        if not isinstance(error, Exception):
+            error = ConnectionLost("the writer was closed before everything was stored")
+        if not self.is_done:
+            self._meet(self._shipping.fail(error))
+        self._wake()
+
+    async def _clean_up(self) -> None:
+        if self._disk_call is not None:
+            await asyncio.wait([self._disk_call])
+        if self._dialling is not None:
+            self._dialling.cancel()
+            await asyncio.wait([self._dialling])
+            if not self._dialling.cancelled() and self._dialling.exception() is None:
+                self._client = self._dialling.result()[0]
+        if self._client is not None:
+            for future in self._due:
+                future.cancel()
+            await self._client.close()
+        if self._spool is not None:
+            self._spool.close()
+
+    def _work(self, now_s: float) -> None:
+        self._looked_at_s = now_s
+        self._take_answers(now_s)
+        if self.is_done:
+            return
+        self._meet(self._shipping.look(now_s))
+        if self.failure is not None:
+            return
+        if self._client is not None:
+            self._send(now_s)
+        elif self._dialling is None and self._shipping.may_try(now_s):
+            self._dialling = self._loop.create_task(self._dial(), name="logd-writer-connects")
+            self._dialling.add_done_callback(self._ring)
+        elif self._dialling is not None and self._dialling.done():
+            self._dialled(self._dialling, now_s)
+
+    async def _sleep(self) -> None:
+        timer = None
+        if not self.is_done:
+            until_s = self._shipping.next_look_s(self._looked_at_s)
+            timer = None if until_s is None else self._loop.call_at(until_s, self._bell.set)
+        await self._bell.wait()
+        self._bell.clear()
+        if timer is not None:
+            timer.cancel()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _ring(self, future: asyncio.Future[Any]) -> None:
+        if not future.cancelled():
+            future.exception()  # it is looked at later; asyncio need not complain
+        self._bell.set()
+
+    # -- the spool ------------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        while self._unkept and self._spool is not None:
+            batch, note = self._unkept[0]
+            number = await self._on_disk(self._spool.append, batch.push, batch.messages, note)
+            self._unkept.popleft()
+            self._unkept_bytes -= batch.size
+            self._kept(batch, number, self._spool)
+
+    def _kept(self, batch: Batch, number: int, spool: Spool) -> None:
+        self._last_kept, self._spool_bytes = number, spool.size
+        if batch.offers:
+            self._offers[number] = batch.offers
+
+    async def _forget(self) -> None:
+        if self._spool is not None and self._done_up_to > self._spool.acknowledged:
+            await self._on_disk(self._spool.forget, self._done_up_to)
+            self._spool_bytes = self._spool.size
+
+    def _refill(self) -> None:
+        """From the spool, as much as is good to have in memory."""
+        while self._spool is not None and self._outbox.size < WINDOW_BYTES:
+            found = self._spool.read(self._topic)
+            if found is None:
+                return
+            number, push, messages = found
+            self._outbox.add(Batch(push, messages, self._offers.pop(number, []), number))
+
+    async def _on_disk(self, call: Callable[..., Any], *words: Any) -> Any:
+        if not self._in_threads:
+            return call(*words)
+        self._disk_call = asyncio.ensure_future(asyncio.to_thread(call, *words))
+        result = await asyncio.shield(self._disk_call)
+        self._disk_call = None
+        return result
+
+    # -- the connection ---------------------------------------------------------------------------
+
+    async def _dial(self) -> tuple[Client, Seen | None]:
+        client = await Client(self._target, timeout_s=self._timeout_s).open()
+        try:
+            return client, await _seen(client, self._topic)
+        except BaseException:
+            client.hang_up()
+            raise
+
+    def _dialled(self, task: asyncio.Task[tuple[Client, Seen | None]], now_s: float) -> None:
+        self._dialling = None
+        error = task.exception()
+        if error is None:
+            self._linked(*task.result())
+            self._send(now_s)
+        elif isinstance(error, ConnectionLost | LogdError):
+            self._shipping.put_off(error, now_s)
+        else:
+            raise error
+
+    def _linked(self, client: Client, seen: Seen | None) -> None:
+        self._client = client
+        client.closed.add_done_callback(self._ring)
+        self._meet(self._shipping.connected(seen))
+
+    def _send(self, now_s: float) -> None:
+        self._refill()
+        while self._client is not None and (push := self._outbox.next()) is not None:
+            try:
+                future = self._client.send(commands.push(push))
+            except ConnectionLost as error:
+                self._lose(error, now_s)
+            else:
+                future.add_done_callback(self._ring)
+                self._due.append(future)
+
+    def _take_answers(self, now_s: float) -> None:
+        while self._due and self._due[0].done() and self.failure is None:
+            future = self._due.popleft()
+            error = future.exception()
+            if isinstance(error, ConnectionLost):
+                self._lose(error, now_s)
+            elif error is None or isinstance(error, LogdError):
+                self._meet(self._shipping.answered(error or future.result(), now_s))
+        if self._client is not None and not self._client.is_open:
+            self._lose(lost(self._client.address, "it closed the connection"), now_s)
+
+    def _lose(self, error: ConnectionLost, now_s: float) -> None:
+        if self._client is not None:
+            self._client.hang_up()
+        self._client = None
+        for future in self._due:
+            future.cancel()
+        self._due.clear()
+        self._meet(self._shipping.lost(error, now_s))
+
+    # -- events ---------------------------------------------------------------------------------
+
+    def _meet(self, events: list[Event]) -> None:
+        for event in events:
+            match event:
+                case Stored(batch, offset):
+                    self._done_up_to = batch.number
+                    self._owner.stored(batch, offset)
+                    _set_all(batch.offers, offset)
+                case Refused(batch, error):
+                    self._done_up_to = batch.number
+                    _set_all(batch.offers, error)
+                    # By the loop: a callback that raises must not end the delivery.
+                    self._loop.call_soon(self._owner.refused, batch, error)
+                case Gone(reason):
+                    self._loop.call_soon(self._owner.lost, Loss(self._topic, reason))
+                case GivenUp(batches, failure):
+                    self._give_up(batches, failure)
+
+    def _give_up(self, batches: list[Batch], error: Exception) -> None:
+        waiting = [*batches, *(batch for batch, _ in self._unkept)]
+        for offers in (*(batch.offers for batch in waiting), *self._offers.values()):
+            _set_all(offers, error)
+        self._owner.failed(error)
+
+
+def _set_all(offers: list[tuple[int, Any]], offset: int | Exception) -> None:
+    for i, future in offers:
+        if not future.done():
+            if isinstance(offset, int):
+                future.set_result(offset + i)
+            else:
+                future.set_exception(offset)
+
+
+async def _seen(client: Client, topic: str) -> Seen | None:
+    try:
+        return Seen.of(await client.stats(topic))
+    except NotFound:
+        return None
+    except ValueError as error:
+        raise lost(client.address, str(error)) from None

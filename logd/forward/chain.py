@@ -1,0 +1,198 @@
+"""One path and its rotated files, read oldest first.
+
+The order of lines across a rotation: a program writes to the old file, then switches, then writes
+to the new one. So before anything is read, the sizes of all files are taken, the newest file's
+first; then each is read up to that size, the oldest first. When the new file had that size, all
+lines that come before its own were in the old one, and they are read first.
+
+The file at the path may be truncated at any moment, and grow past our position before we look. So
+after each read the bytes that we know (the first, and those before our position) are compared once
+more; if they have changed, what was read is thrown away, and a survey finds out what happened.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from logd.forward.content import UNREADABLE, Identity
+from logd.forward.lines import Limits, Piece, next_piece
+from logd.forward.siblings import Unsettled
+from logd.forward.sources import Register, Source, State
+from logd.forward.survey import Found, Places, is_intact, survey
+
+RETRY_S = 5.0  # before a file that could not be opened is tried again
+_MAX_FAILURES = 20
+
+
+class Patience(NamedTuple):
+    """How long to wait for what may still come."""
+
+    rotated_line_s: float = 1.0  # for the end of a rotated file's last line
+    rotated_s: float = 30.0  # for more lines in a rotated file, until it is let go of
+    partial_s: float | None = None  # for the end of a line in the file at the path; None: for ever
+
+
+class Chain:
+    def __init__(self, base: str, register: Register, limits: Limits, patience: Patience) -> None:
+        self.base = base
+        self.queue: list[Source] = []  # what is read, oldest first
+        self._register, self._limits, self._patience = register, limits, patience
+        self._round: list[tuple[Source, int]] = []  # what to read up to where, the next one last
+        self._is_changed = True  # a survey is due
+        self._unreadable: tuple[Identity, float] | None = None
+        self._failures = 0  # of reads, one after the other
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    def look(self, now_s: float, places: Places) -> Found | None:
+        """See what has changed, and begin a new round. What a survey found, if there was one."""
+        if self._is_quiet():
+            return None
+        found = None
+        if self._is_changed or self._is_other_file(now_s) or not self._is_live_intact():
+            found = self._survey(now_s, places)
+        for source in list(self.queue):
+            self._attend(source, now_s)
+        self._round = [(source, source.content.size()) for source in reversed(self.queue)
+                        if source.content is not None]  # fmt: skip
+        return found
+
+    def _is_quiet(self) -> bool:
+        """Is there one file, read to its end and unchanged since? One call for most of them."""
+        if self._is_changed or len(self.queue) != 1 or self.live is None:
+            return False
+        try:
+            status = os.stat(self.base)
+        except OSError:
+            return False
+        live, seen = self.live, (status.st_size, status.st_mtime_ns)
+        is_same = (status.st_dev, status.st_ino) == live.identity and seen == live.seen
+        return is_same and live.at == status.st_size and live.mtime_ns >= status.st_mtime_ns
+
+    @property
+    def is_settled(self) -> bool:
+        """Is it known which file is which?"""
+        return not self._is_changed
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Is there a file at the path that cannot be opened?"""
+        return self._unreadable is not None
+
+    @property
+    def live(self) -> Source | None:
+        newest = self.queue[-1] if self.queue else None
+        return newest if newest is not None and newest.state is State.live else None
+
+    def _is_other_file(self, now_s: float) -> bool:
+        identity = identity_of(self.base)
+        if identity == (self.live.identity if self.live else None):
+            return False
+        if self._unreadable and self._unreadable[0] == identity:
+            return now_s >= self._unreadable[1]
+        return True
+
+    def _is_live_intact(self) -> bool:
+        live = self.live
+        if live is None or live.content is None:
+            return True
+        if (live.content.size(), live.content.mtime_ns()) == live.seen:
+            return True
+        # Of an empty file nothing is known: it may have been filled, copied and truncated unseen.
+        return live.size > 0 and is_intact(live)
+
+    def _survey(self, now_s: float, places: Places) -> Found | None:
+        try:
+            found = survey(self._register, self.base, places)
+        except Unsettled:
+            self._is_changed = True
+            return None
+        self._is_changed = False
+        self.queue = found.queue
+        identity = identity_of(self.base) if self.live is None else None
+        self._unreadable = (identity, now_s + RETRY_S) if identity else None
+        return found
+
+    def _attend(self, source: Source, now_s: float) -> None:
+        """Notice growth; let go of what was rotated away and has been silent for long enough."""
+        assert source.content is not None
+        size, mtime_ns = source.content.size(), source.content.mtime_ns()
+        if (size, mtime_ns) != source.seen:
+            source.seen, source.size, source.grown_s = (size, mtime_ns), size, now_s
+        if source.at == size:
+            source.mtime_ns = max(source.mtime_ns, mtime_ns)
+        if source.state is not State.away or source.at < size:
+            return
+        is_final = source.content.is_archive or source.at > size
+        if is_final or now_s - source.grown_s >= self._patience.rotated_s:
+            source.state = State.done
+            source.let_go()
+            self.queue.remove(source)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def take(self, now_s: float) -> tuple[Source, Piece] | None:
+        """The next piece of this round, in order; None when there is no more of it."""
+        while self._round:
+            source, stop = self._round[-1]
+            if source.at < stop:
+                piece = self._read(source, stop, now_s)
+                if piece is not None:
+                    source.at, source.tail = piece.end, piece.tail
+                    return source, piece
+                if source.at < stop and source.state is State.away:
+                    self._round = []  # the newer files wait for the end of its last line
+            if self._round:
+                self._round.pop()
+        return None
+
+    def _read(self, source: Source, stop: int, now_s: float) -> Piece | None:
+        assert source.content is not None
+        try:
+            piece = next_piece(
+                source.content,
+                source.at,
+                stop,
+                source.tail,
+                self._limits,
+                searched=source.searched,
+                partial=self._is_overdue(source, now_s),
+            )
+        except UNREADABLE:
+            self._failures += 1
+            if self._failures > _MAX_FAILURES:
+                raise
+            self._reopen(source)
+            return None
+        self._failures = 0
+        if source.state is State.live and not is_intact(source):
+            self._is_changed = True
+            self._round = []
+            return None
+        if piece is None:
+            source.searched = stop
+        return piece
+
+    def _reopen(self, source: Source) -> None:
+        """Let a survey open it anew: on a network's file system a handle may go stale."""
+        source.let_go()
+        self.queue.remove(source)
+        self._round, self._is_changed = [], True
+
+    def _is_overdue(self, source: Source, now_s: float) -> bool:
+        """Does what has no line end count as a line by now?"""
+        assert source.content is not None
+        if source.content.is_archive:
+            return True
+        away = source.state is State.away
+        wait_s = self._patience.rotated_line_s if away else self._patience.partial_s
+        return wait_s is not None and now_s - source.grown_s >= wait_s
+
+
+def identity_of(path: str) -> Identity | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

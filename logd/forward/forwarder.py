@@ -1,0 +1,297 @@
+"""The loop: look at the files, gather lines into batches, hand them to the outbox.
+
+Exactly once rests on one thing: a batch and the note that says how far its sources were read reach
+the spool together, or not at all. Everything else may be done twice. Before a note can name a
+source, the source is in the snapshot; before the spool lets go of a batch, its note is.
+
+One thread reads. The outbox has its own for sending, which calls `_save`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from logd.forward.chain import Chain, Patience, identity_of
+from logd.forward.content import Content, Identity, check_of, tail_at
+from logd.forward.lines import Limits, last_line_start
+from logd.forward.paths import NOTHING, Patterns
+from logd.forward.siblings import is_sibling, listing
+from logd.forward.sources import MAX_NOTE_BYTES, Mark, Register, Source, State, note_of, restored
+from logd.forward.spooled import Leftover, Waiting
+from logd.forward.state import EMPTY, StateDir
+from logd.forward.survey import Found, Places
+
+POLL_S = 0.2
+MATCH_S = 1.0  # how often globs are expanded: a listing costs more than a look at a file
+BATCH_BYTES = 1 << 18
+FLUSH_S = 2.0  # for what is on its way when the forwarder is told to stop
+_TURN_BATCHES = 64  # then the other files, and rotations, get a look
+
+Render = Callable[[bytes, str], bytes]  # a line and its path to a message
+Say = Callable[[str], None]
+
+
+class Outbox(Protocol):
+    """Where batches go: on disk when `push` returns, sent in order, removed when acknowledged."""
+
+    @property
+    def last(self) -> int: ...
+    def before_removal(self, call: Callable[[], None]) -> None: ...
+    def push(self, messages: list[bytes], note: str) -> None: ...
+    def waiting(self) -> Waiting: ...
+    def flush(self, timeout_s: float) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    patterns: Patterns
+    render: Render | None = None  # None: the line itself
+    limits: Limits = Limits(1 << 18)
+    patience: Patience = Patience()
+    from_end: bool = False
+    once: bool = False
+    spool_bytes: int = 1 << 30
+    poll_s: float = POLL_S
+
+
+@dataclass(slots=True)
+class Statistics:
+    files: int = 0
+    lines: int = 0
+    bytes: int = 0
+    cut_lines: int = 0
+
+    def sentence(self, waiting: Waiting) -> str:
+        text = (
+            f"{self.files} files, {self.lines} lines, {self.bytes} bytes read;"
+            f" {waiting.batches} batches, {waiting.bytes} bytes wait in the spool"
+        )
+        cut = f"; {self.cut_lines} lines were too long and were cut" if self.cut_lines else ""
+        return text + cut
+
+
+@dataclass(slots=True)
+class _Batch:
+    messages: list[bytes] = field(default_factory=list)
+    moves: dict[int, Mark] = field(default_factory=dict)
+    bytes: int = 0
+
+    def is_full(self) -> bool:
+        # Room for one more source with the largest numbers.
+        return self.bytes >= BATCH_BYTES or len(note_of(self.moves)) > MAX_NOTE_BYTES - 48
+
+
+class Memory(NamedTuple):
+    """What is known at the start."""
+
+    register: Register
+    is_first_run: bool
+
+
+def remember(state: StateDir, leftover: Callable[[int], Leftover]) -> Memory:
+    """The snapshot and the notes behind it, saved as one new snapshot.
+
+    From then on the spool may remove whatever an earlier life left in it.
+    """
+    saved = state.load()
+    found = leftover((saved or EMPTY)["as_of"])
+    register = restored(saved or EMPTY, found.notes)
+    if saved is None:
+        register.looked_ns = time.time_ns()  # what was rotated before this is not ours to ship
+    _drop_gone(register)
+    state.save(lambda: register.snapshot(found.last))
+    return Memory(register, saved is None)
+
+
+class Forwarder:
+    def __init__(
+        self, state: StateDir, memory: Memory, outbox: Outbox, options: Options, say: Say
+    ) -> None:
+        self.statistics = Statistics()
+        self._state, self._outbox, self._options, self._say = state, outbox, options, say
+        self._register, self._is_first_run = memory
+        self._chains: dict[str, Chain] = {}
+        self._turn: deque[Chain] = deque()
+        self._matched = NOTHING
+        self._looked_ns = self._register.looked_ns
+        self._unreadable = set[str]()
+        self._match_due_s = 0.0
+        self._is_full = False
+        self._stop = threading.Event()
+        self._report = threading.Event()
+        outbox.before_removal(self._save)
+
+    def stop(self) -> None:
+        """Ask `run` to end. May be called from a signal handler."""
+        self._stop.set()
+
+    def report(self) -> None:
+        self._report.set()
+
+    def run(self) -> None:
+        """Until `stop`; with `once`, until everything is read and acknowledged."""
+        while not self._stop.is_set():
+            moved = self.turn(time.monotonic())
+            if self._options.once and not moved and self._is_settled():
+                break
+            if self._report.is_set():
+                self._report.clear()
+                self._say(self.summary())
+            if not moved:
+                self._stop.wait(self._options.poll_s)
+        self._finish()
+
+    def turn(self, now_s: float) -> bool:
+        """One look at everything. Was anything read?"""
+        self._match(now_s)
+        self._look(now_s)
+        moved = False
+        for _ in range(_TURN_BATCHES):
+            if self._stop.is_set() or not self._has_room():
+                break
+            batch = self._gather(now_s)
+            if not batch.messages:
+                break
+            self._push(batch)
+            moved = True
+        return moved
+
+    def summary(self) -> str:
+        self.statistics.files = len(self._chains)
+        return self.statistics.sentence(self._outbox.waiting())
+
+    def _is_settled(self) -> bool:
+        return not self._is_full and all(chain.is_settled for chain in self._chains.values())
+
+    def _finish(self) -> None:
+        if self._options.once:
+            while not self._stop.is_set() and not self._outbox.flush(FLUSH_S):
+                pass
+        else:
+            self._outbox.flush(FLUSH_S)
+        self._save()
+
+    # -- which files ------------------------------------------------------------------------------
+
+    def _match(self, now_s: float) -> None:
+        if now_s < self._match_due_s:
+            return
+        self._match_due_s = now_s + MATCH_S
+        # One look behind: a path that is new now may have been rotated since the last.
+        self._register.looked_ns, self._looked_ns = self._looked_ns, time.time_ns()
+        self._matched = self._options.patterns.expand()
+        known = {source.base for source in self._register.sources.values()}
+        here = {source.identity for source in self._register.sources.values()}
+        for path in [*known, *self._bases(here)]:
+            if path not in self._chains:
+                self._add(path)
+
+    def _bases(self, known: set[Identity]) -> Iterator[str]:
+        """The matched paths that are files of their own, not known ones under another name."""
+        for path in self._matched.paths:
+            of_another = any(is_sibling(base, path) for base in self._matched.paths)
+            if not of_another and (path in self._chains or identity_of(path) not in known):
+                yield path
+
+    def _add(self, path: str) -> None:
+        chain = Chain(path, self._register, self._options.limits, self._options.patience)
+        self._chains[path] = chain
+        self._turn.append(chain)
+
+    def _look(self, now_s: float) -> None:
+        places = Places(self._matched.paths, self._matched.identities)
+        changed = False
+        for chain in self._chains.values():
+            found = chain.look(now_s, places)
+            if found is not None:
+                changed = True
+                self._take_over(found)
+                self._complain(chain)
+        if changed:
+            self._save()
+        self._is_first_run = False
+
+    def _take_over(self, found: Found) -> None:
+        for source in found.new:
+            if self._is_first_run and self._options.from_end and source.content is not None:
+                _skip_to_end(source, source.content, self._options.limits)
+        for source in found.lost:
+            self._say(
+                f"{source.base}: {source.size - source.mark.position} bytes or more were removed"
+                " before they could be read; rotate later, or keep a copy beside the file"
+            )
+
+    def _complain(self, chain: Chain) -> None:
+        if not chain.is_unreadable:
+            self._unreadable.discard(chain.base)
+        elif chain.base not in self._unreadable:
+            self._unreadable.add(chain.base)
+            self._say(f"{chain.base} cannot be read; allow this user to read it. It is tried again")
+
+    # -- batches ----------------------------------------------------------------------------------
+
+    def _has_room(self) -> bool:
+        full = self._outbox.waiting().bytes >= self._options.spool_bytes
+        if full and not self._is_full:
+            self._say("the spool is full: reading stops until the daemon takes what waits")
+        if self._is_full and not full:
+            self._say("there is room in the spool: reading goes on")
+        self._is_full = full
+        return not full
+
+    def _gather(self, now_s: float) -> _Batch:
+        """One piece of each file in turn, until there is nothing more or the batch is full."""
+        batch = _Batch()
+        silent = 0
+        while silent < len(self._turn) and not batch.is_full():
+            chain = self._turn[0]
+            self._turn.rotate(-1)
+            taken = chain.take(now_s)
+            if taken is None:
+                silent += 1
+                continue
+            silent = 0
+            source, piece = taken
+            batch.messages += self._rendered(piece.lines, chain.base)
+            batch.bytes = sum(map(len, batch.messages)) + len(batch.messages)
+            batch.moves[source.id] = Mark(piece.end, check_of(piece.tail))
+            self.statistics.lines += len(piece.lines)
+            self.statistics.cut_lines += piece.cut_lines
+        return batch
+
+    def _rendered(self, lines: list[bytes], base: str) -> Sequence[bytes]:
+        render = self._options.render
+        return lines if render is None else [render(line, base) for line in lines]
+
+    def _push(self, batch: _Batch) -> None:
+        # Announced first: from the moment the spool has the batch, a snapshot must have its moves.
+        self._register.pending = (self._outbox.last + 1, batch.moves)
+        self._outbox.push(batch.messages, note_of(batch.moves))
+        self._register.move(batch.moves)
+        self.statistics.bytes += batch.bytes
+
+    def _save(self) -> None:
+        last = self._outbox.last  # before the positions are looked at, see `snapshot`
+        self._state.save(lambda: self._register.snapshot(last))
+
+
+def _skip_to_end(source: Source, content: Content, limits: Limits) -> None:
+    source.at = last_line_start(content, content.size(), limits.line_bytes)
+    source.tail = tail_at(content, source.at)
+    source.mark = Mark(source.at, check_of(source.tail))
+
+
+def _drop_gone(register: Register) -> None:
+    """Forget paths that are no more, with nothing left to read and no file left to mistake."""
+    for base in {source.base for source in register.sources.values()}:
+        sources = register.of(base)
+        there = {named.identity for named in listing(base)}
+        if all(s.state is State.done and s.identity not in there for s in sources):
+            with register.lock:
+                for source in sources:
+                    register.drop(source)

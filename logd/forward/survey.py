@@ -1,0 +1,274 @@
+"""After a start, a rotation or a truncation: which file is which, and what is still to be read.
+
+In this order, for one path:
+
+1. A file with the device, inode and bytes of a source is that source, whatever it is called.
+2. A source whose file is gone or was truncated is looked for by its bytes among the files that no
+   source has: the copy of a `copytruncate`, or the compressed archive. It goes on there, at its
+   position. A copy that is shorter than what was read (it was made before the last lines came) has
+   nothing left to read; only a truncation makes such copies, so only after one is this believed.
+3. A file that is the start of another one is a copy, perhaps one under way: it is left alone. When
+   the original is truncated, rule 2 finds it.
+4. What is left, and is newer than all that was known, came and was rotated unseen: new sources.
+   What is older was there before the forwarder was, and is nobody's.
+
+Nothing here is read for shipping, and nothing is saved; `Found` says what changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from logd.forward import siblings
+from logd.forward.content import (
+    HEAD_BYTES,
+    UNREADABLE,
+    Content,
+    Identity,
+    Plain,
+    check_of,
+    head_of,
+    heads_agree,
+    same_start,
+    tail_at,
+)
+from logd.forward.siblings import Entry, Look, not_older
+from logd.forward.sources import Register, Source, State
+
+KEEP_DONE = 8  # finished generations of a path that are remembered, against archives of odd times
+# logrotate gives an archive the time that the log had when the rotation began, before the copy.
+SLACK_NS = 60_000_000_000
+
+
+class Found(NamedTuple):
+    queue: list[Source]  # what is to be read, oldest first
+    new: list[Source]
+    lost: list[Source]  # had more to read, as far as was seen, and can no longer be found
+
+
+class Places(NamedTuple):
+    """What the user's globs match: paths to read in full, and who is where at the moment."""
+
+    wanted: Collection[str] = ()
+    elsewhere: Mapping[Identity, str] = {}
+
+
+def survey(register: Register, base: str, places: Places) -> Found:
+    """Bind the sources of `base` to files, with new ones where due. Raises Unsettled."""
+    known = register.of(base)
+    floor_ns = max((source.mtime_ns for source in known), default=register.looked_ns)
+    sought = [source.mtime_ns - SLACK_NS for source in known if _may_be_sought(source)]
+    identities = {source.identity for source in known}
+    seen = siblings.look(base, min([floor_ns, *sought]), identities, places.wanted)
+    with register.lock:
+        return _Survey(register, base, known, seen, floor_ns, places).run()
+
+
+def _may_be_sought(source: Source) -> bool:
+    """Might it have to be found by its bytes? Not if it is open and nobody truncates it."""
+    return source.state is State.live or (source.state is State.away and source.content is None)
+
+
+class _Survey:
+    def __init__(
+        self,
+        register: Register,
+        base: str,
+        known: list[Source],
+        seen: Look,
+        floor_ns: int,
+        places: Places,
+    ) -> None:
+        self._register, self._base, self._known, self._places = register, base, known, places
+        self._free = sorted(seen.entries, key=lambda entry: entry.age)
+        self._newest_ns, self._floor_ns = seen.newest_ns, floor_ns
+        self._bound: dict[Source, Entry] = {}
+        self._truncated = set[Source]()
+
+    def run(self) -> Found:
+        for source in self._known:
+            self._bind_by_inode(source)
+        missing = [source for source in self._known if not self._is_at_hand(source)]
+        for source in missing:
+            self._bind_by_bytes(source)
+        lost = [source for source in missing if source not in self._bound]
+        new = self._new_sources()
+        siblings.close(self._free)
+        reported = self._forget(lost)
+        return Found(self._queue(), new, reported)
+
+    # -- 1 ----------------------------------------------------------------------------------------
+
+    def _bind_by_inode(self, source: Source) -> None:
+        for entry in self._free:
+            if entry.content.identity != source.identity:
+                continue
+            if entry.is_base and source.state is State.done:
+                return  # what was rotated away does not come back: the inode is used again
+            if entry.size >= source.size and holds(entry, source):
+                self._bind(source, entry)
+            else:  # a file that has become smaller was truncated, whatever is in it now
+                self._truncated.add(source)
+                source.let_go()
+            return
+        self._bind_elsewhere(source)
+        if source.content is not None and not is_intact(source):
+            self._truncated.add(source)  # and then moved out of sight
+            source.let_go()
+
+    def _bind_elsewhere(self, source: Source) -> None:
+        """Rotated to a name that is no sibling's, but that the globs match too."""
+        path = self._places.elsewhere.get(source.identity)
+        if path is None or source.content is not None or source.state is State.done:
+            return
+        try:
+            content = Plain(path)
+        except OSError:
+            return
+        entry = Entry(path, content, (), content.size(), content.mtime_ns(), False)
+        if content.identity == source.identity and holds(entry, source):
+            self._bound[source] = entry
+            _attach(source, entry)
+        else:
+            content.close()
+
+    def _is_at_hand(self, source: Source) -> bool:
+        return source in self._bound or source.content is not None
+
+    def _bind(self, source: Source, entry: Entry) -> None:
+        self._free.remove(entry)
+        self._bound[source] = entry
+        _attach(source, entry)
+
+    # -- 2 ----------------------------------------------------------------------------------------
+
+    def _bind_by_bytes(self, source: Source) -> None:
+        copies = [
+            entry
+            for entry in self._free
+            if not entry.is_base and entry.mtime_ns >= source.mtime_ns - SLACK_NS
+        ]
+        is_known = bool(source.head or source.mark.position)
+        whole = [entry for entry in copies if is_known and holds(entry, source)]
+        starts = [
+            entry
+            for entry in copies
+            if source in self._truncated
+            and 0 < entry.size < source.mark.position
+            and heads_agree(entry.head, source.head)
+        ]
+        if found := whole or starts:  # of several copies the longest; the others are its starts
+            entry = max(found, key=lambda entry: (entry.size, entry.age))
+            source.identity = entry.content.identity
+            self._bind(source, entry)
+
+    # -- 3 and 4 ----------------------------------------------------------------------------------
+
+    def _new_sources(self) -> list[Source]:
+        new = []
+        for entry in list(self._free):
+            if not self._is_due(entry):
+                continue
+            if self._is_copy(entry):
+                self._free.remove(entry)
+                entry.content.close()
+                continue
+            source = self._register.add(self._base, entry.content.identity)
+            source.mtime_ns = self._newest_ns if entry.is_base else entry.mtime_ns
+            self._bind(source, entry)
+            new.append(source)
+        return new
+
+    def _is_due(self, entry: Entry) -> bool:
+        if entry.is_base:
+            return True
+        newer = entry.mtime_ns != self._floor_ns and not_older(entry.mtime_ns, self._floor_ns)
+        return entry.size > 0 and (newer or entry.path in self._places.wanted)
+
+    def _is_copy(self, entry: Entry) -> bool:
+        """Is it the start of another file that is there or is still open? An archive is, too."""
+        if entry.is_base:
+            return False
+        sources = self._register.of(self._base)
+        read = [source.content for source in sources if source.content is not None]
+        free = [other.content for other in self._free if other is not entry]
+        return any(
+            content.size() >= entry.size
+            and _is_no_chance(entry, content)
+            and same_start(entry.content, content)
+            for content in (*read, *free)
+        )
+
+    # -- the result -------------------------------------------------------------------------------
+
+    def _forget(self, lost: list[Source]) -> list[Source]:
+        """Drop what cannot be read any more, and the oldest of what is done with."""
+        reported = [s for s in lost if s.state is not State.done and s.size > s.mark.position]
+        for source in lost:
+            source.state = State.done
+        there = self._places.elsewhere
+        done = [s for s in self._known if s.state is State.done and s not in self._bound]
+        for source in [s for s in done if s.identity not in there][:-KEEP_DONE]:
+            self._register.drop(source)
+        return reported
+
+    def _queue(self) -> list[Source]:
+        reading = []
+        for source in self._register.of(self._base):
+            entry = self._bound.get(source)
+            if source.content is None:
+                continue
+            is_base = entry is not None and entry.is_base
+            source.state = State.live if is_base else State.away
+            age = entry.age if entry else (False, source.content.mtime_ns(), 0)
+            reading.append((age, source.id, source))
+        return [source for _, _, source in sorted(reading)]
+
+
+def holds(entry: Entry, source: Source) -> bool:
+    """Are this file's bytes the ones that were read so far?"""
+    if entry.size < source.mark.position or not heads_agree(entry.head, source.head):
+        return False
+    try:
+        return check_of(tail_at(entry.content, source.mark.position)) == source.mark.check
+    except UNREADABLE:
+        return False
+
+
+def is_intact(source: Source) -> bool:
+    """Has the file still the bytes that we know of it? If it has grown, we know more now."""
+    content = source.content
+    assert content is not None
+    head = head_of(content.read(0, HEAD_BYTES))
+    if content.size() < max(source.at, source.size) or not heads_agree(head, source.head):
+        return False
+    if tail_at(content, source.at) != source.tail:
+        return False
+    source.head = max(head, source.head, key=len)
+    return True
+
+
+def _is_no_chance(entry: Entry, content: Content) -> bool:
+    """Are the same bytes a proof? The first line of each generation may be the same, so a short
+    file has to be one that was never renamed, or have the other one's time, as archives do."""
+    same_time = (
+        not_older(entry.mtime_ns, content.mtime_ns()) and entry.mtime_ns <= content.mtime_ns()
+    )
+    return entry.size >= HEAD_BYTES or entry.is_unmoved or same_time
+
+
+def _attach(source: Source, entry: Entry) -> None:
+    """Read the source from here on; what it is read from already stays."""
+    source.head = max(source.head, entry.head, key=len)
+    source.size = entry.size
+    if source.content is not None and source.content.identity == entry.content.identity:
+        entry.content.close()
+    elif source.state is State.done and entry.size <= source.mark.position:
+        entry.content.close()  # nothing has come since it was let go of
+    else:
+        source.let_go()
+        source.content = entry.content
+        source.at = source.mark.position
+        source.tail = tail_at(entry.content, source.at)
+        source.seen, source.searched = (-1, -1), 0

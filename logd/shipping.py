@@ -1,0 +1,132 @@
+"""What becomes of a writer's batches: when to try, when to give up, what the program is told.
+
+Pure: whoever has the connection, the clock and the disk says what happened and when, and does what
+the events say that it gets back. The outbox knows what to send; this knows how things stand with
+the daemon.
+
+Always: `failure` is set once and for good, and then everything that waited was given up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logd.addresses import ConnectionLost
+from logd.commands import Pushed
+from logd.epochs import Seen, kept
+from logd.errors import LogdError
+from logd.outbox import Batch, Clash, Forgotten, Hopeless, Later, Outbox, Outcome, Refused, Stored
+from logd.pauses import Pauses
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Messages that the daemon had acknowledged and no longer has."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Nobody will store these any more."""
+
+    batches: list[Batch]
+    error: Exception
+
+
+Event = Stored | Refused | Gone | GivenUp
+
+
+class Shipping:
+    """`silence` is the reason for giving up where nothing was ever heard."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        *,
+        patience_s: float | None,
+        forgives_refusals: bool,
+        silence: ConnectionLost,
+    ) -> None:
+        self.failure: Exception | None = None
+        self.trouble: Exception | None = None  # the newest; None while all is well
+        self._outbox, self._patience_s, self._silence = outbox, patience_s, silence
+        self._forgives_refusals = forgives_refusals
+        self._pauses = Pauses()
+        self._retry_at_s = 0.0
+        self._moved_at_s = 0.0  # when something was acknowledged, or added where nothing waited
+        self._seen: Seen | None = None
+        self._next_offset = 0  # behind all that was acknowledged
+
+    def begin(self, now_s: float) -> None:
+        """Something was added where nothing waited."""
+        self._moved_at_s = now_s
+
+    def may_try(self, now_s: float) -> bool:
+        """Is it time for the next try?"""
+        return self.failure is None and now_s >= self._retry_at_s
+
+    def next_look_s(self, looked_at_s: float) -> float | None:
+        """When to `look` again while something waits; None: when something happens.
+
+        By the time of the last look, not by the clock: a pause that has ended since then must not
+        be forgotten.
+        """
+        ends = [self._retry_at_s] if self._retry_at_s > looked_at_s else []
+        if self._patience_s is not None:
+            ends.append(self._moved_at_s + self._patience_s)
+        return min(ends, default=None)
+
+    def look(self, now_s: float) -> list[Event]:
+        """While something waits: is a pause over, or the patience?"""
+        if self._patience_s is not None and now_s - self._moved_at_s > self._patience_s:
+            return self.fail(self.trouble or self._silence)
+        if now_s >= self._retry_at_s:
+            self._outbox.go_on()
+        return []
+
+    def connected(self, seen: Seen | None) -> list[Event]:
+        """A new connection, with what STATS says of the topic: is what was acknowledged there?"""
+        self.trouble = None
+        first_lost = kept(self._seen, seen, self._next_offset)
+        is_lost = first_lost < self._next_offset
+        self._next_offset = 0 if is_lost else self._next_offset
+        self._seen = seen or self._seen
+        reason = f"offsets from {first_lost} on, lost with the daemon's machine"
+        return [Gone(reason)] if is_lost else []
+
+    def answered(self, answer: Pushed | LogdError, now_s: float) -> list[Event]:
+        """The answer to the oldest batch that was sent."""
+        return self._judge(self._outbox.answered(answer), now_s)
+
+    def lost(self, error: ConnectionLost, now_s: float) -> list[Event]:
+        self.put_off(error, now_s)
+        return self._judge(self._outbox.lost(), now_s)
+
+    def put_off(self, error: Exception, now_s: float) -> None:
+        """It is no use before a pause."""
+        self.trouble = error
+        self._retry_at_s = now_s + self._pauses.next_s()
+
+    def fail(self, error: Exception) -> list[Event]:
+        self.failure = self.failure or error
+        return [GivenUp(self._outbox.give_up(), self.failure)]
+
+    def _judge(self, outcome: Outcome | None, now_s: float) -> list[Event]:
+        match outcome:
+            case Stored(batch, offset):
+                self._moved_at_s, self.trouble = now_s, None
+                self._next_offset = offset + batch.messages
+                self._pauses.reset()
+                return [outcome]
+            case Refused(_, error):
+                return [outcome] if self._forgives_refusals else [outcome, *self.fail(error)]
+            case Later(error):
+                self.put_off(error, now_s)
+            case Forgotten(first, last):
+                return [Gone(f"batches {first} to {last}, lost with the daemon's machine")]
+            case Clash(error):
+                return [Gone(f"this writer's machine forgot what it had sent ({error.text})")]
+            case Hopeless(error):
+                return self.fail(error)
+        return []

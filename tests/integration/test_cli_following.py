@@ -1,0 +1,127 @@
+"""Following: nothing is held back, and it ends when nobody reads, or when its time is up."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+from daemon import HANG_S, ROOT, Daemon
+from tool import LOG_CLI, environment, fill, log_cli, started
+
+from logd import Client
+
+
+def ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
+    assert process.stderr is not None
+    return process.wait(HANG_S), process.stderr.read()
+
+
+@pytest.mark.parametrize("words", [["read", "-f"], ["tail", "-f"], ["read", "-f", "-o", "json"]])
+def test_it_ends_when_the_reader_of_its_output_goes_though_no_message_comes(
+    daemon: Daemon, words: list[str]
+) -> None:
+    fill(daemon, 1)
+    with started(daemon, *words, "-q", "app") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert ended(process) == (0, b"")
+
+
+def test_head_ends_it(daemon: Daemon) -> None:
+    fill(daemon, 3)
+    command = " ".join([*LOG_CLI, "read", "--forever", "-q", "app", "|", "head", "-3"])
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        cwd=ROOT,
+        env=environment(daemon),
+        capture_output=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"m0\nm1\nm2\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("form", "line"),
+    [
+        (["-o", "text"], b"late\n"),
+        (["-o", "raw"], b"late"),
+        (["--format", "{message}!"], b"late!\n"),
+    ],
+)
+def test_a_message_arrives_at_the_pipe_while_it_follows(
+    daemon: Daemon, form: list[str], line: bytes
+) -> None:
+    fill(daemon, 1)
+    words = ["read", "-fq", "app", "--offset", "next", *form]
+    with Client(daemon.address) as client, started(daemon, *words) as process:
+        assert process.stdout is not None
+        while client.stats("app")["waiting_reads"] == "0":
+            pass
+        client.push("app", [b"late"])
+        assert select.select([process.stdout], [], [], HANG_S)[0]
+        assert os.read(process.stdout.fileno(), 100) == line
+        assert process.poll() is None
+
+
+def test_until_a_time_with_no_message_after_it(daemon: Daemon) -> None:
+    fill(daemon, 2)
+    soon_ms = time.time_ns() // 1_000_000 + 1500
+    code, out, _ = log_cli(daemon, "read", "-f", "app", "--until", f"@{soon_ms}")
+    assert (code, out) == (0, b"m0\nm1\n")
+    assert time.time_ns() // 1_000_000 >= soon_ms
+
+
+def test_until_an_offset_or_an_older_time(daemon: Daemon) -> None:
+    fill(daemon, 3)
+    assert log_cli(daemon, "read", "-fq", "app", "--until", "2") == (0, b"m0\nm1\n", "")
+    assert log_cli(daemon, "read", "-fq", "app", "--until", "1h") == (0, b"", "")
+    assert log_cli(daemon, "read", "app", "--until", "1h") == (0, b"", "")
+    assert log_cli(daemon, "read", "app", "--until", "2")[1] == b"m0\nm1\n"
+
+
+@pytest.mark.parametrize("words", [["read", "-f"], ["tail", "-f"]])
+def test_ctrl_c_is_130(daemon: Daemon, words: list[str]) -> None:
+    fill(daemon, 1)
+    with started(daemon, *words, "app") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"m0\n"
+        process.send_signal(signal.SIGINT)
+        assert ended(process) == (130, b"log-cli: following app; Ctrl-C ends it\n")
+
+
+def test_a_full_disk_behind_stdout_is_an_error(daemon: Daemon) -> None:
+    fill(daemon)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*LOG_CLI, "read", "app"],
+            cwd=ROOT,
+            env=environment(daemon),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=HANG_S,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.decode().startswith("log-cli: ")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_a_closed_stdout_is_an_error(daemon: Daemon) -> None:
+    fill(daemon)
+    command = " ".join([*LOG_CLI, "read", "app", ">&-"])
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=ROOT,
+        env=environment(daemon),
+        stderr=subprocess.PIPE,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert b"standard output is closed" in done.stderr

@@ -1,0 +1,255 @@
+"""A small daemon in a thread, on a real socket, that can be told to misbehave.
+
+It has the true rules for ids (`logd.producers`) and the true parser, keeps everything in memory,
+and answers PUSH, STATS and PING. `script` is asked before each push is carried out: it may return
+an error to refuse it with, or one of the words below, or None for business as usual.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Self
+
+from logd.batch import body_sum, split_body
+from logd.errors import LogdError, NotFound
+from logd.producers import Producers, Stored
+from logd.protocol import Budget, Parser
+from logd.requests import Ping, Push, Refused, Request, Stats
+
+HANG_UP = "hang up"  # before it is stored
+STORE_AND_HANG_UP = "store and hang up"  # and say nothing
+HALF_A_REPLY = "half a reply"  # stored, answered by half, and gone
+STALL = "stall"  # until `go_on`, and say nothing
+GARBAGE = "garbage"  # an answer that is not the protocol
+MISCOUNT = "miscount"  # stored, but another number of messages is acknowledged
+Answer = LogdError | str | None
+Script = Callable[[int, Push], Answer]  # the number of the push, from 0, retries counted
+
+
+class Hung(Exception):
+    """This connection is over."""
+
+
+class FakeDaemon:
+    def __init__(self, *, max_batch_bytes: int = 8 << 20) -> None:
+        self.script: Script = lambda number, push: None
+        self.pushes: list[Push] = []  # all that came in, retries too
+        self.stored: list[tuple[Push, list[bytes]]] = []
+        self.offsets: list[int] = []  # of each batch in `stored`
+        self.next = 0
+        self.id, self.epoch, self.epoch_began = "first", 1, 0
+        self.connections = 0
+        self._max_batch_bytes = max_batch_bytes
+        self._producers = Producers()
+        self._changed = threading.Condition()
+        self._held = False
+        self._socket: socket.socket | None = None
+        self._threads: list[threading.Thread] = []
+        self._open: set[socket.socket] = set()
+        self.address = ""
+
+    # -- its life -------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Listen; after a `stop`, at the same address."""
+        port = int(self.address.rpartition(":")[2] or 0)
+        self._socket = socket.create_server(("127.0.0.1", port))
+        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self._spawn(self._accept, self._socket)
+        return self
+
+    def stop(self) -> None:
+        """Close everything at once, as a killed process does. What is stored stays."""
+        self.go_on()
+        listening, self._socket = self._socket, None
+        if listening is not None:
+            listening.shutdown(socket.SHUT_RDWR)
+            listening.close()
+        self.cut()
+        for thread in self._threads:
+            thread.join(10)
+        self._threads.clear()
+
+    def cut(self) -> None:
+        """End all connections."""
+        for connection in list(self._open):
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _spawn(self, work: Callable[[socket.socket], None], connection: socket.socket) -> None:
+        thread = threading.Thread(target=work, args=(connection,), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    # -- what a test asks and tells -------------------------------------------------------------
+
+    @property
+    def messages(self) -> list[bytes]:
+        return [message for _, batch in self.stored for message in batch]
+
+    @property
+    def batches(self) -> list[list[bytes]]:
+        return [batch for _, batch in self.stored]
+
+    def wait_for(self, is_so: Callable[[], bool]) -> None:
+        """Until something is so; it is looked at whenever something happens here."""
+        with self._changed:
+            assert self._changed.wait_for(is_so, 20), "it never was so"
+
+    def hold(self) -> None:
+        """Carry out and answer nothing until `go_on`."""
+        self._held = True
+
+    def go_on(self) -> None:
+        with self._changed:
+            self._held = False
+            self._changed.notify_all()
+
+    def forget_from(self, batch: int) -> None:
+        """Lose the newest batches, as a power cut does; a new epoch begins."""
+        del self.stored[batch:], self.offsets[batch:]
+        self.next = len(self.messages)
+        self.epoch += 1
+        self.epoch_began = self.next
+        self._producers = Producers()
+        for offset, (push, messages) in zip(self.offsets, self.stored, strict=True):
+            assert push.sum is not None
+            self._producers.note(push.id, offset, len(messages), push.sum)
+
+    def forget_topic(self) -> None:
+        """Somebody removed the topic; the next push makes another."""
+        self.stored.clear()
+        self.offsets.clear()
+        self.next = 0
+        self._producers = Producers()
+        self.id, self.epoch, self.epoch_began = f"{self.id}+", 1, 0
+
+    # -- connections ----------------------------------------------------------------------------
+
+    def _accept(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            self._open.add(connection)
+            with self._changed:
+                self.connections += 1
+                self._changed.notify_all()
+            self._spawn(self._serve, connection)
+
+    def _serve(self, connection: socket.socket) -> None:
+        parser = Parser(self._max_batch_bytes, Budget(1 << 30))
+        try:
+            while data := connection.recv(1 << 20):
+                for request in parser.feed(data):
+                    connection.sendall(self._answer(request, connection))
+                if parser.closed:
+                    connection.shutdown(socket.SHUT_WR)
+                    _drain(connection)
+                    return
+        except (Hung, OSError):
+            pass
+        finally:
+            self._open.discard(connection)
+            connection.close()
+
+    def _answer(self, request: Request, connection: socket.socket) -> bytes:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._held, 60)
+            try:
+                return self._carried_out(request, connection)
+            except LogdError as error:
+                return error.line()
+            finally:
+                self._changed.notify_all()
+
+    def _carried_out(self, request: Request, connection: socket.socket) -> bytes:
+        match request:
+            case Push():
+                return self._push(request, connection)
+            case Stats():
+                return self._stats()
+            case Ping():
+                return b"OK\r\n"
+            case Refused(error):
+                raise error
+        raise NotFound("not in this daemon")
+
+    def _stats(self) -> bytes:
+        if not self.stored:
+            raise NotFound("no such topic")
+        text = f"id: {self.id}\nepoch: {self.epoch}\nepoch_began: {self.epoch_began}\n"
+        return b"TEXT %d\r\n%s" % (len(text), text.encode())
+
+    def _push(self, push: Push, connection: socket.socket) -> bytes:
+        number = len(self.pushes)
+        self.pushes.append(push)
+        told = self.script(number, push)
+        if isinstance(told, LogdError):
+            raise told
+        if told == HANG_UP:
+            raise Hung
+        if told == GARBAGE:
+            return b"HTTP/1.1 400 Bad Request\r\n"
+        if told == STALL:
+            self._held = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._held, 60)
+            raise Hung
+        place = self._store(push)
+        if told == STORE_AND_HANG_UP:
+            raise Hung
+        reply = b"OK %d %d\r\n" % (place.offset, place.messages + (told == MISCOUNT))
+        if told == HALF_A_REPLY:
+            connection.sendall(reply[:-3])
+            raise Hung
+        return reply
+
+    def _store(self, push: Push) -> Stored:
+        messages = split_body(bytes(push.body), push.enc)
+        assert push.sum == body_sum(push.body)
+        assert push.messages == len(messages)
+        known = self._producers.stored(push.id, push.sum)
+        if known is not None:
+            return known
+        place = Stored(self.next, len(messages))
+        self._producers.stage(push.id, place, push.sum)
+        self._producers.commit()
+        self.stored.append((push._replace(body=bytes(push.body)), messages))
+        self.offsets.append(place.offset)
+        self.next += len(messages)
+        return place
+
+
+def _drain(connection: socket.socket) -> None:
+    """Swallow what still comes, for a moment, so that what was said arrives."""
+    connection.settimeout(1)
+    while connection.recv(1 << 20):
+        pass
+
+
+@contextmanager
+def deaf() -> Iterator[str]:
+    """The address of somebody who takes connections and says nothing at all."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@contextmanager
+def nobody() -> Iterator[str]:
+    """An address at which nobody listens, and nobody will while the test runs."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"

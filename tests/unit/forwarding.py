@@ -1,0 +1,185 @@
+"""A forwarder without a daemon or a process: real files, a spool in memory, time by hand, kills.
+
+`Outbox` is what survives a kill of the spool, as far as the forwarder can tell. `World` writes and
+rotates as programs and logrotate do, one step at a time, so nothing is ever lost by them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from logd.forward.chain import Patience
+from logd.forward.forwarder import Forwarder, Options, remember
+from logd.forward.lines import Limits
+from logd.forward.paths import Patterns
+from logd.forward.spooled import Leftover, Waiting
+from logd.forward.state import StateDir
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Outbox:
+    def __init__(self) -> None:
+        self.last = self.acknowledged = 0
+        self.batches: dict[int, tuple[list[bytes], str]] = {}
+        self.delivered: list[bytes] = []
+        self.kill_before = self.kill_behind = False
+        self.is_quick = False  # a batch is acknowledged before `push` has returned
+        self.removal: Callable[[], None] = lambda: None
+        self.full = False
+
+    def before_removal(self, call: Callable[[], None]) -> None:
+        self.removal = call
+
+    def push(self, messages: list[bytes], note: str) -> None:
+        assert len(note) <= 300
+        assert " " not in note
+        if self.kill_before:
+            raise Killed
+        self.last += 1
+        self.batches[self.last] = (messages, note)
+        self.delivered += messages
+        if self.is_quick:
+            self.acknowledge()
+        if self.kill_behind:
+            raise Killed
+
+    def acknowledge(self) -> None:
+        """Everything; the batches go, and their notes with them."""
+        self.removal()
+        self.batches.clear()
+        self.acknowledged = self.last
+
+    def waiting(self) -> Waiting:
+        return Waiting(self.last - self.acknowledged, (1 << 40) if self.full else 0)
+
+    def flush(self, timeout_s: float) -> bool:
+        return True
+
+    def leftover(self, after: int) -> Leftover:
+        notes = [(n, note) for n, (_, note) in sorted(self.batches.items()) if n > after]
+        return Leftover(self.last, notes)
+
+
+class Life:
+    """One life of a forwarder: started, turned by hand, then killed."""
+
+    def __init__(self, directory: Path, outbox: Outbox, options: Options) -> None:
+        self.said: list[str] = []
+        self.outbox = outbox
+        self._state = StateDir(directory, "app")
+        outbox.kill_before = outbox.kill_behind = False
+        self._memory = remember(self._state, outbox.leftover)
+        self.forwarder = Forwarder(self._state, self._memory, outbox, options, self.said.append)
+        self.now_s = 1000.0
+
+    def turn(self, later_s: float = 2.0) -> bool:
+        """By default so much later that globs are matched anew and last lines are overdue."""
+        self.now_s += later_s
+        return self.forwarder.turn(self.now_s)
+
+    def settle(self) -> None:
+        """Until everything that there is has been shipped."""
+        for _ in range(4):
+            while self.turn():
+                pass
+
+    def kill(self) -> None:
+        self.outbox.removal = lambda: None
+        for source in self._memory.register.sources.values():
+            source.let_go()
+        del self._state._lock
+
+    @property
+    def open_files(self) -> int:
+        return sum(s.content is not None for s in self._memory.register.sources.values())
+
+
+def options(*patterns: Path | str, **settings: object) -> Options:
+    chosen: dict[str, object] = {"limits": Limits(1 << 18), "patience": Patience()}
+    return Options(Patterns([str(p) for p in patterns]), **{**chosen, **settings})  # type: ignore[arg-type]
+
+
+class World:
+    """A program that writes numbered lines to `app.log`, and a logrotate that keeps everything."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(exist_ok=True)
+        self.path = directory / "app.log"
+        self.written: list[bytes] = []
+        self._generations = 0
+        self._pending = b""
+
+    def line(self, pad: int = 0) -> None:
+        whole = b"%d. line %s" % (len(self.written), b"x" * pad)
+        self.append(whole.removeprefix(self._pending) + b"\n")
+        self.written.append(whole)
+        self._pending = b""
+
+    def half_a_line(self) -> None:
+        if not self._pending:
+            self._pending = b"%d. li" % len(self.written)
+            self.append(self._pending)
+
+    def append(self, data: bytes) -> None:
+        with self.path.open("ab", buffering=0) as file:
+            file.write(data)
+        self._touch(self.path)
+
+    def _touch(self, path: Path) -> None:
+        """Times as fine as the clock: a file system's own may be the same for some milliseconds."""
+        now_ns = time.time_ns()
+        os.utime(path, ns=(now_ns, now_ns))
+
+    def _name(self, n: int, kind: str = "") -> Path:
+        return self.path.with_name(f"app.log.{n}{kind}")
+
+    def _shift(self) -> None:
+        """Every generation gets the next number."""
+        for n in range(self._generations, 0, -1):
+            for kind in ("", ".gz"):
+                if self._name(n, kind).exists():
+                    self._name(n, kind).rename(self._name(n + 1, kind))
+        self._generations += 1
+
+    def rotate(self) -> None:
+        """By rename. A program ends its line before it changes files."""
+        if self.path.exists():
+            if self._pending:
+                self.line()
+            self._shift()
+            self.path.rename(self._name(1))
+            self.path.touch()
+            self._touch(self.path)
+
+    def copytruncate(self) -> None:
+        if self.path.exists():
+            if self._pending:
+                self.line()
+            self._shift()
+            shutil.copyfile(self.path, self._name(1))
+            self._touch(self._name(1))
+            os.truncate(self.path, 0)
+            self._touch(self.path)
+
+    def copy_only(self) -> None:
+        """The first half of a copytruncate, or a backup by hand."""
+        copy = self.path.with_name("app.log.9999")
+        if self.path.exists() and not copy.exists():
+            shutil.copyfile(self.path, copy)
+            self._touch(copy)
+
+    def compress(self, n: int = 1) -> None:
+        plain, archive = self._name(n), self._name(n, ".gz")
+        if plain.exists():
+            status = plain.stat()
+            archive.write_bytes(gzip.compress(plain.read_bytes()))
+            os.utime(archive, ns=(status.st_atime_ns, status.st_mtime_ns))
+            plain.unlink()

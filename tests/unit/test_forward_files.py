@@ -1,0 +1,398 @@
+"""Single things that a forwarder has to get right about files, one life at a time."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forwarding import Life, Outbox, World, options
+
+from logd.errors import DataDirError
+from logd.forward import chain
+from logd.forward.chain import Patience
+from logd.forward.content import Plain
+from logd.forward.lines import Limits, Piece, next_piece
+from logd.forward.siblings import is_sibling
+from logd.forward.sources import Mark, moves_of, note_of
+from logd.forward.state import StateDir
+
+
+@pytest.fixture
+def outbox() -> Outbox:
+    return Outbox()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "logs")
+
+
+def test_files_that_appear_later_are_shipped(tmp_path: Path, outbox: Outbox) -> None:
+    life = Life(tmp_path / "state", outbox, options(tmp_path / "*.log"))
+    life.turn()
+    (tmp_path / "b.log").write_bytes(b"one\n")
+    life.settle()
+    assert outbox.delivered == [b"one"]
+
+
+def test_many_small_files_share_batches(tmp_path: Path, outbox: Outbox) -> None:
+    for n in range(100):
+        (tmp_path / f"{n}.log").write_bytes(b"%d\n" % n)
+    Life(tmp_path / "state", outbox, options(tmp_path / "*.log")).settle()
+    assert sorted(map(int, outbox.delivered)) == [*range(100)]
+    assert outbox.last < 20
+
+
+def test_from_the_end(tmp_path: Path, outbox: Outbox, world: World) -> None:
+    """Only what is there at the first run, and never the second half of a line."""
+    world.append(b"old\nhalf ")
+    chosen = options(world.path.parent / "*.log", from_end=True)
+    life = Life(tmp_path / "state", outbox, chosen)
+    life.turn()
+    world.append(b"a line\n")
+    (world.path.parent / "later.log").write_bytes(b"from its start\n")
+    life.settle()
+    assert sorted(outbox.delivered) == [b"from its start", b"half a line"]
+
+
+def test_what_was_rotated_before_the_first_run_is_not_shipped(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    world.append(b"older\n")
+    world.rotate()
+    world.append(b"newer\n")
+    chosen = options(world.path)
+    life = Life(tmp_path / "state", outbox, chosen)
+    life.settle()
+    world.rotate()
+    life.kill()
+    life = Life(tmp_path / "state", outbox, chosen)
+    life.settle()
+    assert outbox.delivered == [b"newer"]
+
+
+def test_a_glob_that_matches_rotated_files_ships_them_once(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    world.append(b"one\n")
+    world.rotate()
+    world.append(b"two\n")
+    world.rotate()
+    world.append(b"three\n")
+    chosen = options(f"{world.path}*")
+    life = Life(tmp_path / "state", outbox, chosen)
+    life.settle()
+    for _ in range(12):  # more than are remembered
+        world.rotate()
+        life.settle()
+    life.kill()
+    Life(tmp_path / "state", outbox, chosen).settle()
+    assert outbox.delivered == [b"one", b"two", b"three"]
+
+
+def test_rotation_to_a_name_that_the_glob_matches_too(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    chosen = options(world.path.parent / "*.log")
+    world.append(b"one\n")
+    life = Life(tmp_path / "state", outbox, chosen)
+    life.turn()
+    world.append(b"two\n")
+    world.path.rename(world.path.with_name("app-20261116.log"))
+    world.append(b"three\n")
+    life.kill()
+    life = Life(tmp_path / "state", outbox, chosen)
+    life.settle()
+    life.turn(later_s=100.0)
+    life.settle()
+    life.kill()
+    Life(tmp_path / "state", outbox, chosen).settle()
+    assert outbox.delivered == [b"one", b"two", b"three"]
+
+
+def test_an_inode_that_is_used_again_is_another_file(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    """The file's number is the same, its bytes are not, though there are more of them."""
+    world.append(b"one\n")
+    chosen = options(world.path)
+    life = Life(tmp_path / "state", outbox, chosen)
+    life.settle()
+    life.kill()
+    state = tmp_path / "state" / "state.json"
+    world.path.unlink()
+    world.append(b"another file\nthat is longer\n")
+    saved = json.loads(state.read_bytes())
+    saved["sources"][0]["inode"] = world.path.stat().st_ino
+    state.write_text(json.dumps(saved))
+    Life(tmp_path / "state", outbox, chosen).settle()
+    assert outbox.delivered == [b"one", b"another file", b"that is longer"]
+
+
+def test_the_rest_of_a_file_is_read_from_its_archive(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    world.append(b"one\n")
+    chosen = options(world.path)
+    life = Life(tmp_path / "state", outbox, chosen)
+    life.settle()
+    life.kill()
+    world.append(b"two\nthree")
+    world.rotate()
+    world.compress()
+    world.append(b"four\n")
+    Life(tmp_path / "state", outbox, chosen).settle()
+    assert outbox.delivered == [b"one", b"two", b"three", b"four"]
+
+
+def test_half_an_archive_is_left_alone_while_the_plain_file_is_there(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    world.append(b"one\n")
+    chosen = options(world.path)
+    life = Life(tmp_path / "state", outbox, chosen)
+    life.settle()
+    life.kill()
+    world.append(b"two\n")
+    world.rotate()
+    Path(f"{world.path}.1.gz").write_bytes(gzip.compress(b"one\ntwo\n")[:12])
+    Life(tmp_path / "state", outbox, chosen).settle()
+    assert outbox.delivered == [b"one", b"two"]
+
+
+def test_a_copy_that_is_shorter_than_what_was_read(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    """Lines that came between the copy and the truncation, and were read in between."""
+    world.append(b"one\n")
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.turn()
+    world.copy_only()
+    world.append(b"two\n")
+    life.outbox.full = True
+    life.turn()
+    life.outbox.full = False
+    life.turn()
+    os.truncate(world.path, 0)
+    world.append(b"three\n")
+    life.settle()
+    assert outbox.delivered == [b"one", b"two", b"three"]
+
+
+def test_grown_past_our_position_after_a_truncation(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    world.append(b"one\n")
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.settle()
+    world.copytruncate()
+    world.append(b"two, which is longer than what was there before\n")
+    life.settle()
+    assert outbox.delivered == [b"one", b"two, which is longer than what was there before"]
+
+
+def test_generations_that_all_start_with_the_same_long_line(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    banner = b"x" * 2000
+    world.append(banner + b"\none\n")
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.settle()
+    life.kill()
+    world.copytruncate()
+    world.append(banner + b"\ntwo\nthree\n")
+    Life(tmp_path / "state", outbox, options(world.path)).settle()
+    assert outbox.delivered == [banner, b"one", banner, b"two", b"three"]
+
+
+def test_truncated_while_it_is_read(
+    tmp_path: Path, outbox: Outbox, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read then belongs to another generation than the position; it must not be shipped."""
+    world.append(b"one\n")
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.settle()
+    world.append(b"two\n")
+    calls: list[object] = []
+
+    def truncating(*args: Any, **kwargs: Any) -> Piece | None:
+        if not calls:
+            world.copytruncate()
+            world.append(b"abc\ndef\nghi\n")  # a whole line where the next was to be read
+        calls.append(args)
+        return next_piece(*args, **kwargs)
+
+    monkeypatch.setattr(chain, "next_piece", truncating)
+    life.settle()
+    assert outbox.delivered == [b"one", b"two", b"abc", b"def", b"ghi"]
+
+
+@pytest.mark.parametrize("moment", range(12))
+def test_a_program_that_changes_files_at_any_moment(
+    tmp_path: Path, outbox: Outbox, world: World, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """It writes its last line to the old file and the next to the new one, between two looks."""
+    world.append(b"one\n")
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.turn()
+    old = world.path.open("ab", buffering=0)
+    world.rotate()
+    life.turn()
+    calls, size = [0], Plain.size
+
+    def changing(content: Plain) -> int:
+        if calls[0] == moment:
+            old.write(b"two\n")
+            world.append(b"three\n")
+        calls[0] += 1
+        return size(content)
+
+    monkeypatch.setattr(Plain, "size", changing)
+    life.settle()
+    old.close()
+    assert calls[0] > moment
+    assert outbox.delivered == [b"one", b"two", b"three"]
+
+
+def test_lines_that_come_late_to_a_rotated_file(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    """Until the program opens its file anew, it writes to the old one."""
+    world.append(b"one\n")
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    with world.path.open("ab", buffering=0) as old:
+        life.turn()
+        world.rotate()
+        life.turn()
+        old.write(b"two\n")
+        life.turn()
+        old.write(b"thr")
+        world.append(b"four\n")
+        life.turn(later_s=0.1)
+        assert outbox.delivered == [b"one", b"two"], "the new file waits for the line's end"
+        old.write(b"ee\n")
+        life.settle()
+    assert outbox.delivered == [b"one", b"two", b"three", b"four"]
+
+
+def test_rotated_files_are_closed_when_nothing_comes_any_more(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    for n in range(5):
+        world.append(b"%d\n" % n)
+        life.turn()
+        world.rotate()
+    life.turn()
+    assert life.open_files > 1
+    life.turn(later_s=31.0)
+    life.turn(later_s=31.0)
+    assert life.open_files == 1
+
+
+def test_an_unfinished_line_waits_unless_told_otherwise(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    world.append(b"unfin")
+    life = Life(tmp_path / "a", outbox, options(world.path))
+    life.settle()
+    assert outbox.delivered == []
+    world.append(b"ished\n")
+    life.settle()
+    assert outbox.delivered == [b"unfinished"]
+    other = Outbox()
+    world.append(b"half")
+    chosen = options(world.path, patience=Patience(partial_s=5.0))
+    life = Life(tmp_path / "b", other, chosen)
+    life.turn()
+    life.turn(later_s=4.0)
+    assert other.delivered == [b"unfinished"]
+    life.turn(later_s=2.0)
+    world.append(b" and half\n")
+    life.settle()
+    assert other.delivered == [b"unfinished", b"half", b" and half"]
+
+
+def test_long_lines_are_cut_and_counted(tmp_path: Path, outbox: Outbox, world: World) -> None:
+    world.append(b"x" * 300_000 + b"\nshort\n")
+    life = Life(tmp_path / "state", outbox, options(world.path, limits=Limits(10)))
+    life.settle()
+    assert outbox.delivered == [b"x" * 10, b"short"]
+    assert "1 lines were too long" in life.forwarder.summary()
+
+
+def test_a_full_spool_stops_the_reading_and_says_so(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    outbox.full = True
+    world.append(b"one\n")
+    life.settle()
+    assert outbox.delivered == []
+    outbox.full = False
+    life.settle()
+    assert outbox.delivered == [b"one"]
+    assert [said.partition(":")[0] for said in life.said] == [
+        "the spool is full",
+        "there is room in the spool",
+    ]
+
+
+def test_what_was_removed_before_it_was_read_is_told(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    world.append(b"one\n")
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    outbox.full = True
+    life.turn()
+    life.kill()
+    world.path.unlink()
+    outbox.full = False
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.settle()
+    assert outbox.delivered == []
+    assert "4 bytes or more were removed" in life.said[0]
+
+
+def test_one_forwarder_per_state_directory_and_one_topic(tmp_path: Path) -> None:
+    state = StateDir(tmp_path, "app")
+    with pytest.raises(DataDirError, match="in use by another forwarder"):
+        StateDir(tmp_path, "app")
+    state.save(lambda: {"as_of": 0, "looked_ns": 0, "next_id": 1, "sources": []})
+    del state
+    with pytest.raises(DataDirError, match="positions for topic app"):
+        StateDir(tmp_path, "other").load()
+    (tmp_path / "state.json").write_bytes(b"{")
+    with pytest.raises(DataDirError, match="put back a copy"):
+        StateDir(tmp_path, "app").load()
+
+
+def test_notes() -> None:
+    moves = {1: Mark(5, "0123abcd"), 22: Mark(0, "00000000")}
+    assert note_of(moves) == "at=1:5:0123abcd,22:0:00000000"
+    assert moves_of(note_of(moves)) == moves
+    assert moves_of("-") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("app.log.1", True),
+        ("app.log.12.gz", True),
+        ("app.log-20261116", True),
+        ("app.log-20261116-1700.xz", True),
+        ("app.log.2026-11-16", True),
+        ("app.log.old", True),
+        ("app.log", False),
+        ("app.log.bak", False),
+        ("app.log.tmp", False),
+        ("app.log2", False),
+        ("other.log.1", False),
+    ],
+)
+def test_names_of_rotated_files(name: str, is_one: bool) -> None:
+    assert is_sibling("app.log", name) is is_one

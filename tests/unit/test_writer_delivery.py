@@ -1,0 +1,671 @@
+"""The writer when the daemon is slow, away, full of itself or forgetful; and who is told what."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from fake_daemon import (
+    GARBAGE,
+    HALF_A_REPLY,
+    HANG_UP,
+    STALL,
+    STORE_AND_HANG_UP,
+    FakeDaemon,
+    deaf,
+    nobody,
+)
+
+from logd import attendant, gathering, spool
+from logd.addresses import ConnectionLost
+from logd.delivery import Loss
+from logd.errors import (
+    BY_CODE,
+    BadRequest,
+    Busy,
+    ChecksumMismatch,
+    Faulted,
+    Internal,
+    IoError,
+    LogdError,
+    NoSpace,
+    ShuttingDown,
+    TooLarge,
+    TopicLimit,
+)
+from logd.requests import Push
+from logd.writer import QueueFull, Writer
+
+LATER = (Busy, NoSpace, IoError, ShuttingDown, Internal, ChecksumMismatch, Faulted)
+NUMBERS = [b"%d" % n for n in range(30)]
+
+
+@pytest.fixture
+def daemon() -> Iterator[FakeDaemon]:
+    with FakeDaemon() as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """No thread of a writer and no descriptor survives a test."""
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    gc.collect()
+    assert [t for t in threading.enumerate() if t.name == "logd-writer"] == []
+    assert len(os.listdir("/proc/self/fd")) <= before + 2  # the daemon's own may still be closing
+
+
+def once(number: int, answer: LogdError | str) -> Callable[[int, Push], LogdError | str | None]:
+    """This answer to that push, and to no other."""
+    return lambda n, push: answer if n == number else None
+
+
+# -- faults -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [0, 1, 5, 29])
+@pytest.mark.parametrize("what", [HANG_UP, STORE_AND_HANG_UP, HALF_A_REPLY, GARBAGE])
+def test_each_message_is_stored_once_and_in_order(daemon: FakeDaemon, what: str, at: int) -> None:
+    daemon.script = once(at, what)
+    with Writer(daemon.address, "app", batch_bytes=1, linger_s=None) as writer:
+        writer.write_many(NUMBERS)
+    assert daemon.messages == NUMBERS
+    assert writer.acknowledged == 30
+    assert daemon.connections == 2
+
+
+@pytest.mark.parametrize("error", LATER)
+def test_what_may_pass_is_tried_again(daemon: FakeDaemon, error: type[LogdError]) -> None:
+    daemon.script = lambda n, push: error("not now") if n in (0, 4, 20) else None
+    with Writer(daemon.address, "app", batch_bytes=1, linger_s=None) as writer:
+        writer.write_many(NUMBERS)
+    assert daemon.messages == NUMBERS
+
+
+@pytest.mark.parametrize("code", sorted(set(BY_CODE) - {e.code for e in LATER}))
+def test_what_will_not_pass_ends_the_writer(daemon: FakeDaemon, code: str) -> None:
+    daemon.script = once(3, BY_CODE[code]("never"))
+    writer = Writer(daemon.address, "app", batch_bytes=1, linger_s=None, producer="mine")
+    futures = [writer.submit(message) for message in NUMBERS[:3]]
+    writer.flush()
+    late = writer.submit(b"late")
+    with pytest.raises(BY_CODE[code], match="never"):
+        writer.close()
+    assert [future.result(10) for future in futures] == [0, 1, 2]
+    with pytest.raises(BY_CODE[code], match="never"):
+        late.result(10)
+    assert daemon.messages == NUMBERS[:3]
+
+
+def test_a_daemon_that_says_nothing_is_left_after_a_while(daemon: FakeDaemon) -> None:
+    daemon.script = once(2, STALL)
+    with Writer(daemon.address, "app", batch_bytes=1, linger_s=None, timeout_s=0.2) as writer:
+        writer.write_many(NUMBERS)
+        daemon.wait_for(lambda: daemon.connections >= 2)
+        daemon.go_on()
+    assert daemon.messages == NUMBERS
+
+
+def test_a_daemon_that_restarts(daemon: FakeDaemon) -> None:
+    with Writer(daemon.address, "app", batch_bytes=1, linger_s=None) as writer:
+        writer.write_many(NUMBERS[:10])
+        daemon.stop()
+        writer.write_many(NUMBERS[10:])
+        daemon.start()
+    assert daemon.messages == NUMBERS
+
+
+def test_patience_has_an_end(daemon: FakeDaemon) -> None:
+    writer = Writer(daemon.address, "app", linger_s=None, patience_s=0.2)
+    daemon.stop()
+    future = writer.submit(b"x")
+    with pytest.raises(ConnectionLost, match=daemon.address):
+        writer.flush()
+    with pytest.raises(ConnectionLost):
+        future.result(10)
+    with pytest.raises(ConnectionLost):
+        writer.close()
+
+
+def test_patience_counts_from_the_last_sign_of_progress(daemon: FakeDaemon) -> None:
+    """Many batches, each of them slow: together far longer than the patience."""
+    daemon.script = lambda n, push: Busy("again") if n % 2 == 0 else None
+    with Writer(daemon.address, "app", batch_bytes=1, max_in_flight=1, patience_s=0.5) as writer:
+        writer.write_many(NUMBERS)
+    assert daemon.messages == NUMBERS
+
+
+def test_patience_tells_the_newest_reason(daemon: FakeDaemon) -> None:
+    daemon.script = lambda n, push: NoSpace("the disk is full")
+    writer = Writer(daemon.address, "app", linger_s=None, patience_s=0.2)
+    writer.write(b"x")
+    with pytest.raises(NoSpace, match="the disk is full"):
+        writer.close()
+
+
+def test_flush_and_close_give_up_when_told_to(daemon: FakeDaemon) -> None:
+    writer = Writer(daemon.address, "app", linger_s=None)
+    daemon.hold()
+    future = writer.submit(b"x")
+    with pytest.raises(TimeoutError, match="2 bytes still wait"):
+        writer.flush(0.05)
+    with pytest.raises(TimeoutError):
+        writer.close(0.05)
+    with pytest.raises(ConnectionLost, match="closed before"):
+        future.result(10)
+    with pytest.raises(ValueError, match="closed"):
+        writer.flush()
+
+
+def test_who_flushes_while_another_closes_is_told(daemon: FakeDaemon) -> None:
+    writer = Writer(daemon.address, "app", linger_s=None)
+    daemon.hold()
+    writer.write(b"x")
+    caught: list[Exception] = []
+
+    def flush() -> None:
+        try:
+            writer.flush()
+        except ValueError as error:
+            caught.append(error)
+
+    threads = [threading.Thread(target=flush) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    with pytest.raises(TimeoutError):
+        writer.close(0.1)
+    for thread in threads:
+        thread.join(10)
+    assert [str(error) for error in caught] == ["this writer is closed"] * 3
+
+
+def test_two_may_close(daemon: FakeDaemon) -> None:
+    writer = Writer(daemon.address, "app", linger_s=None)
+    daemon.hold()
+    writer.write(b"x")
+    threads = [threading.Thread(target=writer.close) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    daemon.go_on()
+    for thread in threads:
+        thread.join(10)
+    assert daemon.messages == [b"x"]
+
+
+# -- futures ------------------------------------------------------------------------------------
+
+
+def test_futures_get_the_offset_of_their_message(daemon: FakeDaemon) -> None:
+    daemon.script = lambda n, push: HANG_UP if n % 50 == 49 else None
+    futures: list[tuple[bytes, Future[int]]] = []
+
+    def work(name: int) -> None:
+        for n in range(500):
+            message = b"%d %d" % (name, n)
+            if n % 5 == 0:
+                writer.write(message)
+            elif n % 97 == 0:
+                writer.push([message, b"pushed"])
+            else:
+                futures.append((message, writer.submit(message)))
+
+    with Writer(daemon.address, "app", batch_bytes=200, linger_s=0.001) as writer:
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    stored = daemon.messages
+    assert len(futures) > 1_500
+    assert all(stored[future.result(10)] == message for message, future in futures)
+    assert len({future.result() for _, future in futures}) == len(futures)
+
+
+def test_the_same_object_twice_has_two_offsets(daemon: FakeDaemon) -> None:
+    with Writer(daemon.address, "app") as writer:
+        futures = [writer.submit(b"same") for _ in range(3)]
+        assert [future.result(10) for future in futures] == [0, 1, 2]
+        assert not futures[0].cancel()
+
+
+def test_callbacks_may_call_the_writer(daemon: FakeDaemon) -> None:
+    done = threading.Event()
+    writer = Writer(daemon.address, "app", linger_s=0.001, queue_bytes=1)
+
+    def second(future: Future[int]) -> None:
+        writer.write(b"second")
+        writer.flush()
+        writer.submit(b"third")
+        writer.push([b"fourth"])
+        writer.flush()
+        writer.close()
+        done.set()
+
+    writer.submit(b"first").add_done_callback(second)
+    assert done.wait(20)
+    assert daemon.messages == [b"first", b"second", b"third", b"fourth"]
+    for thread in threading.enumerate():
+        if thread.name == "logd-writer":
+            thread.join(10)
+
+
+def test_a_callback_that_fails_is_logged_and_harms_nothing(
+    daemon: FakeDaemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(messages: int, error: LogdError) -> None:
+        raise KeyError("mine")
+
+    daemon.script = once(0, BadRequest("no"))
+    with Writer(daemon.address, "app", batch_bytes=1, on_refused=broken) as writer:
+        writer.write_many(NUMBERS[:3])
+    assert daemon.messages == NUMBERS[1:3]
+    assert "KeyError: 'mine'" in caplog.text
+
+
+# -- too much -----------------------------------------------------------------------------------
+
+
+def test_a_full_queue_makes_the_program_wait(daemon: FakeDaemon) -> None:
+    daemon.hold()
+    written: list[int] = []
+
+    def write() -> None:
+        for n in range(30):
+            writer.write(NUMBERS[n])
+            written.append(n)
+
+    # The daemon answers nobody: connected later, or even that would wait.
+    with Writer(daemon.address, "app", batch_bytes=1, queue_bytes=20, connect="later") as writer:
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+        assert 5 < len(written) < 15
+        daemon.go_on()
+        thread.join(10)
+    assert daemon.messages == NUMBERS
+    assert writer.dropped == 0
+
+
+def test_or_raises_and_goes_on_when_there_is_room(daemon: FakeDaemon) -> None:
+    daemon.hold()
+    taken = []
+    with Writer(
+        daemon.address, "app", batch_bytes=1, queue_bytes=20, full="raise", connect="later"
+    ) as writer:
+        for message in NUMBERS:
+            try:
+                writer.write(message)
+                taken.append(message)
+            except QueueFull as error:
+                assert "bytes still wait" in str(error)  # noqa: PT017
+        with pytest.raises(QueueFull):
+            writer.push([b"more"])
+        with pytest.raises(QueueFull):
+            writer.submit(b"more")
+        daemon.go_on()
+        writer.flush()
+        writer.write(b"again")
+    assert 5 < len(taken) < 15
+    assert daemon.messages == [*taken, b"again"]
+    assert writer.dropped == 0
+
+
+def test_or_drops_and_counts(daemon: FakeDaemon) -> None:
+    daemon.hold()
+    with Writer(
+        daemon.address, "app", batch_bytes=1, queue_bytes=20, full="drop", connect="later"
+    ) as writer:
+        futures = [writer.submit(message) for message in NUMBERS]
+        writer.push([b"two", b"more"])
+        daemon.go_on()
+        writer.flush()
+        kept = [m for m, future in zip(NUMBERS, futures, strict=True) if not future.exception(10)]
+        assert writer.dropped == 30 - len(kept) + 2
+    assert daemon.messages == kept
+    assert 5 < len(kept) < 15
+
+
+def test_threads_that_drop(daemon: FakeDaemon) -> None:
+    def work(name: int) -> None:
+        for n in range(2_000):
+            writer.write(b"%d %d" % (name, n))
+
+    with Writer(daemon.address, "app", batch_bytes=50, queue_bytes=100, full="drop") as writer:
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(daemon.messages) + writer.dropped == 8_000
+    assert len(set(daemon.messages)) == len(daemon.messages)
+
+
+# -- refusals and losses ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [0, 1, 15, 29])
+@pytest.mark.parametrize("error", [BadRequest("bad"), TooLarge("too large")])
+def test_one_bad_batch_among_good_ones(daemon: FakeDaemon, at: int, error: LogdError) -> None:
+    refused: list[tuple[int, LogdError]] = []
+    daemon.script = lambda n, push: error if bytes(push.body) == NUMBERS[at] + b"\n" else None
+    with Writer(
+        daemon.address, "app", batch_bytes=1, linger_s=None,
+        on_refused=lambda messages, why: refused.append((messages, why)),
+    ) as writer:  # fmt: skip
+        futures = [writer.submit(message) for message in NUMBERS]
+    assert daemon.messages == NUMBERS[:at] + NUMBERS[at + 1 :]
+    assert [(n, str(why)) for n, why in refused] == [(1, str(error))]
+    assert isinstance(futures[at].exception(10), type(error))
+    assert writer.acknowledged == 29
+
+
+def test_a_batch_that_is_really_too_large() -> None:
+    refused: list[int] = []
+    with (
+        FakeDaemon(max_batch_bytes=1000) as daemon,
+        Writer(
+            daemon.address, "app", batch_bytes=100, linger_s=None,
+            on_refused=lambda messages, why: refused.append(messages),
+        ) as writer,
+    ):  # fmt: skip
+        writer.write_many(NUMBERS)
+        writer.write(b"x" * 3_000_000)
+        writer.write_many(NUMBERS)
+        writer.flush()
+        assert daemon.messages == NUMBERS * 2
+        assert refused == [1]
+
+
+def test_what_the_daemon_forgot_is_told_once_and_the_rest_arrives(daemon: FakeDaemon) -> None:
+    losses: list[Loss] = []
+    with Writer(
+        daemon.address, "app", batch_bytes=1, linger_s=None, on_loss=losses.append
+    ) as writer:
+        writer.write_many(NUMBERS[:10])
+        writer.flush()
+        daemon.cut()  # the writer learns of the topic's id only when it connects again
+        writer.write_many(NUMBERS[10:20])
+        writer.flush()
+        daemon.stop()
+        daemon.forget_from(15)
+        daemon.start()
+        writer.write_many(NUMBERS[20:])
+    assert daemon.messages == NUMBERS[:15] + NUMBERS[20:]
+    assert len(losses) == 1
+    assert "offsets from 15 on" in str(losses[0])
+
+
+def test_a_topic_that_was_made_anew_is_told_once(daemon: FakeDaemon) -> None:
+    losses: list[Loss] = []
+    with Writer(
+        daemon.address, "app", batch_bytes=1, linger_s=None, on_loss=losses.append
+    ) as writer:
+        writer.write_many(NUMBERS[:10])
+        writer.flush()
+        daemon.forget_topic()
+        for message in NUMBERS[10:13]:
+            daemon.cut()
+            writer.write(message)
+            writer.flush()
+    assert daemon.messages == NUMBERS[10:13]
+    assert len(losses) == 1
+
+
+def test_nothing_is_told_where_nothing_is_lost(daemon: FakeDaemon) -> None:
+    losses: list[Loss] = []
+    with Writer(daemon.address, "app", batch_bytes=1, on_loss=losses.append) as writer:
+        for n, message in enumerate(NUMBERS):
+            writer.write(message)
+            writer.flush()
+            if n == 7:
+                daemon.forget_from(8)  # a kill that took nothing: the epoch grows all the same
+            daemon.cut()
+    assert daemon.messages == NUMBERS
+    assert losses == []
+
+
+# -- signals ------------------------------------------------------------------------------------
+
+
+class Interrupt(Exception):
+    pass
+
+
+def test_a_signal_anywhere_loses_and_doubles_nothing(daemon: FakeDaemon) -> None:
+    """Signals hit the main thread at random; a message whose write was interrupted may be there
+    or not, all others exactly once."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupt
+
+    sure: list[bytes] = []
+    unsure: set[bytes] = set()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    writer = Writer(daemon.address, "app", batch_bytes=60, linger_s=None)
+    try:
+        n = 0
+        while len(unsure) < 300:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0001 + n % 97 * 1e-5)
+                for _ in range(10_000):  # a signal may get lost where exceptions are ignored
+                    message = b"%d" % n
+                    n += 1
+                    unsure.add(message)
+                    writer.write(message)
+                    sure.append(message)
+                    unsure.discard(message)
+            except Interrupt:
+                pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    writer.close()
+    stored = daemon.messages
+    assert len(set(stored)) == len(stored)
+    sure = [message for message in sure if message not in unsure]
+    assert [message for message in stored if message not in unsure] == sure
+    assert writer.acknowledged == len(stored)
+
+
+# -- quiet --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Each time the thread of a writer goes to sleep."""
+    pauses: list[float] = []
+    sleep = attendant.Attendant._sleep
+
+    def counted(self: attendant.Attendant, pause_s: float) -> None:
+        pauses.append(pause_s)
+        sleep(self, pause_s)
+
+    monkeypatch.setattr(attendant.Attendant, "_sleep", counted)
+    return pauses
+
+
+def test_no_spinning_while_the_daemon_is_away(sleeps: list[float]) -> None:
+    with nobody() as address:
+        writer = Writer(address, "app", batch_bytes=1, linger_s=0.01, connect="later")
+        writer.write_many(NUMBERS * 10)
+        with pytest.raises(TimeoutError):
+            writer.flush(0.5)
+        with pytest.raises(TimeoutError):
+            writer.close(0)
+    assert 2 <= len(sleeps) < 40  # a handful of tries, and one look per flush
+
+
+def test_no_spinning_while_the_socket_is_full(sleeps: list[float]) -> None:
+    with FakeDaemon() as daemon:
+        writer = Writer(daemon.address, "app", linger_s=None, batch_bytes=1 << 20)
+        daemon.hold()
+        for _ in range(20):
+            writer.write(b"x" * (1 << 20))
+        with pytest.raises(TimeoutError):
+            writer.flush(0.5)
+        with pytest.raises(TimeoutError):
+            writer.close(0)
+    assert len(sleeps) < 60
+
+
+def test_a_writer_with_nothing_to_do_sleeps(daemon: FakeDaemon, sleeps: list[float]) -> None:
+    with Writer(daemon.address, "app", linger_s=0.001) as writer:
+        writer.write(b"x")
+        daemon.wait_for(lambda: daemon.next == 1)
+        writer.flush()
+        with writer._lock:
+            for _ in range(100):
+                if sleeps[-1] > 50:
+                    break
+                writer._delivery._attendant.wait(0.2)
+        assert sleeps[-1] > 50
+        assert len(sleeps) < 20
+
+
+def test_constructors_that_fail_leave_nothing_open(tmp_path: Path) -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    with nobody() as address:
+        for _ in range(3):
+            with pytest.raises(ConnectionLost):
+                Writer(address, "app")
+            with pytest.raises(ConnectionLost):
+                Writer(address, "app", spool=tmp_path / "spool", connect="now")
+            with pytest.raises(ValueError, match="max_in_flight"):
+                Writer(address, "app", spool=tmp_path / "spool", max_in_flight=0)
+    with deaf() as address, pytest.raises(ConnectionLost, match="did not answer in time"):
+        Writer(address, "app", timeout_s=0.05)
+    gc.collect()
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+# -- with a spool -------------------------------------------------------------------------------
+
+
+def test_a_spool_outlives_the_writer(daemon: FakeDaemon, tmp_path: Path) -> None:
+    with nobody() as address:
+        for part in (NUMBERS[:10], NUMBERS[10:20]):
+            writer = Writer(address, "app", batch_bytes=1, spool=tmp_path / "spool")
+            futures = [writer.submit(message) for message in part]
+            writer.close(0)
+            for future in futures:
+                with pytest.raises(ConnectionLost, match="closed before"):
+                    future.result(10)
+    daemon.script = lambda n, push: HALF_A_REPLY if n % 7 == 3 else None
+    with Writer(daemon.address, "app", batch_bytes=1, spool=tmp_path / "spool") as writer:
+        futures = [writer.submit(message) for message in NUMBERS[20:]]
+        writer.flush()
+        assert [future.result(10) for future in futures] == list(range(20, 30))
+    assert daemon.messages == NUMBERS
+
+
+def test_a_spool_is_delivered_without_a_call(daemon: FakeDaemon, tmp_path: Path) -> None:
+    with nobody() as address:
+        writer = Writer(address, "app", batch_bytes=1, spool=tmp_path / "spool")
+        writer.write_many(NUMBERS)
+        writer.close(0)
+    with Writer(daemon.address, "app", spool=tmp_path / "spool", connect="now"):
+        daemon.wait_for(lambda: daemon.next == 30)
+
+
+def test_a_small_spool_does_not_stay_full(daemon: FakeDaemon, tmp_path: Path) -> None:
+    with Writer(
+        daemon.address, "app", batch_bytes=100, spool=tmp_path / "spool", spool_bytes=1000
+    ) as writer:
+        writer.write(b"x" * 5000)
+        writer.write_many([b"y" * 50] * 100)
+        writer.flush(20)
+        assert writer.spool is not None
+        assert writer.spool.size < 10_000
+    assert len(daemon.messages) == 101
+
+
+def test_a_full_spool_disk_drops_and_recovers(
+    daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer(
+        daemon.address, "app", batch_bytes=1, spool=tmp_path / "spool", full="raise", linger_s=None
+    )
+    writer.write(b"before")
+    monkeypatch.setattr(spool, "_write", fail_with_no_space)
+    with pytest.raises(QueueFull, match="No space left") as caught:
+        writer.write(b"not taken")
+    assert isinstance(caught.value.__cause__, OSError)
+    with pytest.raises(OSError, match="No space left"):
+        writer.push([b"not taken either"])
+    monkeypatch.undo()
+    writer.write(b"after")
+    writer.close()
+    assert daemon.messages == [b"before", b"after"]
+
+
+def test_a_full_spool_disk_is_waited_for(
+    daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "DISK_RETRY_S", 0.01)
+    with Writer(
+        daemon.address, "app", batch_bytes=1, spool=tmp_path / "spool", linger_s=0.001
+    ) as writer:
+        monkeypatch.setattr(spool, "_write", fail_with_no_space)
+        writing = threading.Thread(target=writer.write_many, args=(NUMBERS,))
+        writing.start()
+        writing.join(0.2)
+        assert writing.is_alive()
+        with pytest.raises(TimeoutError, match="No space left"):
+            writer.flush(0.05)
+        monkeypatch.undo()
+        writing.join(10)
+    assert daemon.messages == NUMBERS
+
+
+def test_closing_on_a_full_spool_disk_tells(
+    daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer(daemon.address, "app", spool=tmp_path / "spool", linger_s=0.001)
+    monkeypatch.setattr(spool, "_write", fail_with_no_space)
+    writer.write(b"cannot be kept")
+    with pytest.raises(TimeoutError, match="No space left"):
+        writer.close(0.1)
+
+
+def fail_with_no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_machine_that_forgot_its_newest_batches(daemon: FakeDaemon, tmp_path: Path) -> None:
+    """Without fsync a power cut takes the end of the spool; its numbers are used again."""
+    losses: list[Loss] = []
+    place = tmp_path / "spool"
+    for part in (NUMBERS[:5], NUMBERS[5:10], NUMBERS[10:]):
+        state = (place / "state").read_bytes() if place.exists() else b""
+        with Writer(
+            daemon.address, "app", batch_bytes=1, spool=place, linger_s=None, on_loss=losses.append
+        ) as writer:
+            writer.write_many(part)
+        if part == NUMBERS[5:10]:
+            (place / "state").write_bytes(state)
+            segment = max(place.glob("*.spool"))
+            lines = segment.read_bytes().splitlines(keepends=True)
+            segment.write_bytes(b"".join(lines[:14]))  # batches of a header and a body: 7 of 10
+    assert daemon.messages == NUMBERS
+    assert len(losses) == 1
+    assert "forgot" in str(losses[0])
+
+
+def test_topic_limit_is_final_even_with_a_spool(daemon: FakeDaemon, tmp_path: Path) -> None:
+    daemon.script = lambda n, push: TopicLimit("enough")
+    writer = Writer(daemon.address, "app", spool=tmp_path / "spool", linger_s=None)
+    future = writer.submit(b"x")
+    with pytest.raises(TopicLimit):
+        writer.close()
+    with pytest.raises(TopicLimit):
+        future.result(10)
