@@ -34,12 +34,3 @@ def parse_since(text: str, now_ms: int, option: str = "--since") -> int:
         raise Misuse(
             f"{option} {text} is no time; write 10m, 1h30m, 2026-01-31T12:00:00Z or @<unix ms>"
         ) from None
-
-
-def iso_time(time_ms: int) -> str:
-    """UTC with milliseconds; what lies beyond the calendar stays a number."""
-    try:
-        moment = _EPOCH + timedelta(milliseconds=time_ms)
-    except OverflowError:
-        return f"@{time_ms}"
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

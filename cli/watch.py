@@ -12,7 +12,7 @@ from cli.following import wait_while_read
 from cli.numbers import bytes_text, count_text, duration_text
 from cli.output import Table, json_line, stat_value, stdout
 from cli.rates import Rates, Sample, TopicRate, between, chosen
-from cli.since import iso_time
+from logd.shown import iso_time
 
 if TYPE_CHECKING:
     from rich.console import Console, Group

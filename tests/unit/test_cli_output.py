@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from cli import write
 from cli.failures import Misuse, explain
 from cli.output import Form, renderer, table
-from cli.since import iso_time, parse_since
+from cli.since import parse_since
 from logd.addresses import ConnectionLost
 from logd.errors import BadTopic, Busy, DamagedBatch, Faulted, NotFound, OutOfRange
 from logd.reading import Batch
+from logd.shown import iso_time
 
 NOW_MS = 1_800_000_000_000
 BATCH = Batch(7, 1_700_000_000_123, [b"hello", b"\xff\n", "grüß".encode()])
