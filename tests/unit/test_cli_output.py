@@ -198,7 +198,7 @@ def test_a_bug_keeps_its_traceback() -> None:
 
 
 def test_help_does_not_load_the_client() -> None:
-    code = "import sys, cli.__main__; print([m for m in ('logd', 'rich') if m in sys.modules])"
+    code = "import sys, cli.__main__; print([m for m in ('logd.client', 'xxhash', 'rich') if m in sys.modules])"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
     assert printed.strip() == b"[]"
 
