@@ -86,8 +86,10 @@ def fed(pieces: list[bytes]) -> list[object]:
             piece = piece[size:]
             replies.received(size)
             while (reply := replies.take()) is not None:
-                is_reply = isinstance(reply, Reply)
-                taken.append((*reply[:2], bytes(reply[2])) if is_reply else str(reply))
+                if isinstance(reply, Reply):
+                    taken.append((reply.word, reply.numbers, bytes(reply.body)))
+                else:
+                    taken.append(str(reply))
     assert replies.is_between
     return taken
 

@@ -1,4 +1,4 @@
-"""The spool: what is kept survives a kill at any byte, and no more of the disk is used than need be."""
+"""The spool: what is kept survives a kill at any byte, and goes when it is acknowledged."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_after_a_kill_the_state_lags_behind_by_little(tmp_path: Path) -> None:
 def test_a_kill_at_any_byte_of_the_newest_segment(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     spool = Spool(whole, segment_bytes=SMALL)
-    ends = []
+    ends: list[int] = []
     while len(segments(whole)) < 3 or len(ends) < 2:
         fill(spool, spool.last + 1)
         if len(segments(whole)) == 3:

@@ -1,0 +1,1 @@
+"""Clients on real daemons, with everything between and around them failing."""
