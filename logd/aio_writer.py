@@ -298,7 +298,7 @@ class Writer:
         return self._full == "drop"
 
     def _queue_full(self, delivery: Delivery) -> QueueFull:
-        return QueueFull(f"{delivery.size} bytes wait for the daemon of {self._topic}")
+        return QueueFull(f"{delivery.size} bytes still wait for the daemon of {self._topic}")
 
     def _begin(self) -> None:
         self._limit = self._batch_bytes

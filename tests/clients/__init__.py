@@ -1,1 +1,1 @@
-"""The clients against real daemons that are cut off, killed and restarted."""
+"""Clients on real daemons, with everything between and around them failing."""

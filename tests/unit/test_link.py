@@ -99,11 +99,15 @@ def test_a_reset(ends: tuple[Link, socket.socket]) -> None:
     link.push_out()
     far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     far.close()
-    with pytest.raises(ConnectionLost, match="the other end"):  # noqa: PT012
+
+    def send_more() -> None:
         while True:  # the first to be sent may not notice yet
             link.send(push(b"b\n"))
             link.push_out()
             link.take_in()
+
+    with pytest.raises(ConnectionLost, match="the other end"):
+        send_more()
     assert not link.wants_out
 
 
@@ -135,10 +139,14 @@ def test_nothing_is_believed_behind_garbage(
     link.push_out()
     far.sendall(garbage)
     answers: list[object] = []
-    with pytest.raises(ConnectionLost, match="it is no logd"):  # noqa: PT012
+
+    def take_all() -> None:
         while not link.has_ended:
-            answers += taken(link)
+            answers.extend(taken(link))
         link.take_in()
+
+    with pytest.raises(ConnectionLost, match="it is no logd"):
+        take_all()
     assert len(answers) <= 1
     link.send(push(b"b\n"))
     far.sendall(b"OK 9 1\r\n")

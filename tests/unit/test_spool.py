@@ -1,4 +1,4 @@
-"""The spool: what is kept survives a kill at any byte, and takes no more room than need be."""
+"""The spool: what is kept survives a kill at any byte, and goes when it is acknowledged."""
 
 from __future__ import annotations
 
