@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from logd import http_reads
+from logd import http_page, http_reads
 from logd.asking import Asking
 from logd.commands import Batches
 from logd.config import Config
@@ -53,6 +53,7 @@ class App:
                 Route("/stats", self.stats),
                 Route("/healthz", self.healthz),
                 Route("/readyz", self.readyz),
+                *http_page.routes(),
             ],
             exception_handlers={LogdError: refused},
         )
