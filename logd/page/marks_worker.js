@@ -1,7 +1,7 @@
 // Where patterns match. In a thread of its own, because a browser's regular expressions can take for
 // ever, and then only this thread hangs; whoever asked ends it.
 
-const MOST = 200; // marks in one text
+const MOST = 50; // marks in one text
 
 function spans(text, patterns) {
   const found = [];

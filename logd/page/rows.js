@@ -21,11 +21,13 @@ export function fill(element, plain, runs, spans = [], names = []) {
   const edges = new Set([0, plain.length]);
   for (const { start, end } of runs) edges.add(start).add(end);
   for (const [start, end] of spans) edges.add(start).add(end);
-  const cuts = [...edges].filter((at) => at <= plain.length).sort((a, b) => a - b);
+  const cuts = [...edges].sort((a, b) => a - b);
   element.replaceChildren();
+  let next = 0; // runs are in order
   for (let at = 0; at + 1 < cuts.length; at += 1) {
     const [start, end] = [cuts[at], cuts[at + 1]];
-    const run = runs.find((one) => one.start <= start && end <= one.end);
+    while (next < runs.length && runs[next].end <= start) next += 1;
+    const run = runs[next]?.start <= start ? runs[next] : undefined;
     const span = spans.find((one) => one[0] <= start && end <= one[1]);
     const text = plain.slice(start, end);
     if (!run && !span) element.append(text);

@@ -4,8 +4,8 @@
 // colours as colours, other control characters as their pictures, marks that turn the direction of
 // writing around by their numbers.
 
-const SGR = "\\x1b\\[([0-9;]{0,64})m";
 const ODD = /\x1b\[([0-9;]{0,64})m|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]|[\ud800-\udbff](?![\udc00-\udfff])/g;
+const MOST_RUNS = 100; // in one text: each becomes an element
 const COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 
 // {plain, runs}: the text to show, and which parts of it have a class.
@@ -21,24 +21,22 @@ export function pieces(text) {
   for (const found of text.matchAll(ODD)) {
     plain += text.slice(from, found.index);
     from = found.index + found[0].length;
+    endColour();
     if (found[1] !== undefined) {
-      endColour();
       colour = sgr(found[1], colour);
       continue;
     }
-    endColour();
     const shown = picture(found[0]);
-    runs.push({ start: plain.length, end: plain.length + shown.length, name: "odd" });
+    const before = runs.at(-1);
+    if (before?.name === "odd" && before.end === plain.length) before.end += shown.length;
+    else runs.push({ start: plain.length, end: plain.length + shown.length, name: "odd" });
     plain += shown;
     colourFrom = plain.length;
   }
   plain += text.slice(from);
   endColour();
-  return { plain, runs };
+  return { plain, runs: runs.slice(0, MOST_RUNS) };
 }
-
-// Without what only a terminal understands: what is searched and copied by eye.
-export const withoutColours = (text) => text.replace(new RegExp(SGR, "g"), "");
 
 function picture(character) {
   const code = character.charCodeAt(0);

@@ -16,7 +16,7 @@ export function plot(name) {
   svg.setAttribute("viewBox", `0 0 ${SAMPLES} 20`);
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("aria-hidden", "true");
-  svg.append(document.createElementNS(SVG, "polygon"));
+  svg.append(document.createElementNS(SVG, "polygon"), document.createElementNS(SVG, "polyline"));
   return svg;
 }
 
@@ -26,6 +26,7 @@ export function draw(svg, values) {
   const points = values.map((value, at) => `${start + at},${(19.5 - (18 * value) / most).toFixed(1)}`);
   const last = SAMPLES - 1;
   svg.firstChild.setAttribute("points", `${start},20 ${points.join(" ")} ${last},20`);
+  svg.lastChild.setAttribute("points", points.join(" "));
 }
 
 class Entry {

@@ -33,8 +33,8 @@ export class View {
 
   reset() {
     Object.assign(this, {
-      low: 0, high: 0, live: false, byScroll: false, fresh: 0, pending: [], drawing: 0,
-      isOlder: false, isNewer: false, hasFailed: false, scans: new Set(), gapTold: false,
+      low: 0, high: 0, since: 0, live: false, byScroll: false, fresh: 0, pending: [], drawing: 0,
+      isOlder: false, isNewer: false, hasFailed: false, mayWork: false, scans: new Set(),
     });
   }
 
@@ -52,6 +52,7 @@ export class View {
   async open(state) {
     this.close();
     const { signal } = this.work;
+    if (this.state?.topic !== state.topic) this.info = null;
     this.state = state;
     this.query = grep(state);
     this.rows.isGapless = !this.query.grep;
@@ -66,6 +67,7 @@ export class View {
     } catch (error) {
       if (signal.aborted) return;
       this.hasFailed = true;
+      this.mayWork = !(error instanceof api.Refused) || [404, 503].includes(error.status);
       this.told.failed(error);
     }
     if (!signal.aborted) this.told.changed();
@@ -82,7 +84,7 @@ export class View {
   async openAt(place) {
     const { signal } = this.work;
     this.low = this.high = Math.min(place, this.info.next);
-    this.count();
+    this.count(this.info.next);
     await this.newer();
     if (signal.aborted) return;
     this.show(place);
@@ -142,7 +144,6 @@ export class View {
       this.high = Math.max(this.high, known);
     });
     this.isNewer = false;
-    if (!this.query.grep && !this.live) this.fresh = Math.max(0, this.info.next - this.high);
     this.told.changed();
   }
 
@@ -198,9 +199,9 @@ export class View {
 
   // -- following ----------------------------------------------------------------------------------
 
-  listen() {
+  listen(from = this.high) {
     this.stream?.close();
-    this.stream = new Stream(this.state.topic, this.query, this.high, {
+    this.stream = new Stream(this.state.topic, this.query, from, {
       message: (message) => this.came(message),
       gap: (sentence) => this.gap(sentence),
       broken: () => this.check(),
@@ -208,12 +209,13 @@ export class View {
     });
   }
 
-  // While the list stands still: how many are new? Without a filter the offsets say it.
-  count() {
+  // While the list stands still: how many are new since then? Without a filter the offsets say it.
+  count(since) {
     this.stream?.close();
     this.stream = null;
-    if (this.query.grep) this.listen();
-    else this.fresh = Math.max(0, this.info.next - this.high);
+    this.since = since;
+    this.fresh = 0;
+    if (this.query.grep) this.listen(since);
   }
 
   came(message) {
@@ -251,8 +253,7 @@ export class View {
     this.draw();
     this.live = false;
     this.byScroll = byScroll;
-    this.fresh = 0;
-    this.count();
+    this.count(this.high);
     this.told.moved(this.top()?.offset ?? this.high);
     this.told.changed();
   }
@@ -280,20 +281,20 @@ export class View {
 
   sampled(now) {
     if (!now || !this.state) return;
-    if (this.hasFailed) this.open(this.state); // it is there now
+    if (this.hasFailed && this.mayWork) this.open(this.state); // it is there now
     if (!this.info) return;
     Object.assign(this.info, { first: now.first, next: now.next, bytes: now.bytes, partitions: now.partitions });
     this.low = Math.max(this.low, Math.min(now.first, this.high));
-    if (!this.live && !this.query.grep) this.fresh = Math.max(0, now.next - this.high);
+    if (!this.live && !this.query.grep) this.fresh = Math.max(0, now.next - this.since);
     if (this.live && !this.query.grep && now.next - this.high > KEEP_UP) this.skipTo(now.next - SCREEN);
     this.told.changed();
   }
 
   skipTo(offset) {
     this.draw();
+    this.rows.clear();
     this.rows.note(`${count(offset - this.high)} messages left out to keep up; go to an offset to see them.`);
     this.high = this.low = offset;
-    this.rows.cutFrom(0);
     this.stream.restart(offset);
   }
 
@@ -326,7 +327,7 @@ export class View {
   }
 
   back() {
-    if (this.hasFailed) this.open(this.state);
+    if (this.hasFailed && this.mayWork) this.open(this.state);
     else if (this.stream?.isOpen) this.stream.restart(); // it may hang on a connection that is dead
   }
 
