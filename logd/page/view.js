@@ -268,6 +268,7 @@ export class View {
     this.live = true;
     this.fresh = 0;
     this.listen();
+    this.check(); // while the list stood still the daemon may have been started anew
     this.toEnd();
     this.told.moved(null);
     this.told.changed();
@@ -317,13 +318,13 @@ export class View {
       this.draw();
       this.rows.cutFrom(offset);
       this.rows.note(`Offsets from ${count(offset)} on were lost by the daemon, and are given anew.`);
-    } else if (this.high < this.info.first) {
+    } else if (this.live && this.high < this.info.first) {
       this.rows.note(`Offsets ${count(this.high)} to ${count(this.info.first - 1)} have expired.`);
       offset = this.info.first;
     } else return;
     this.high = offset;
     this.low = Math.min(this.low, offset);
-    this.stream.restart(offset);
+    this.stream.restart(this.live ? offset : Math.min(offset, this.stream.next));
   }
 
   back() {
