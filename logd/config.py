@@ -42,6 +42,12 @@ def _address_or_off(value: Any) -> str:
     return "off" if value == "off" else _address_text(value)
 
 
+def _topic(value: Any) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", str(value)):
+        raise ValueError("must be a topic's name")
+    return str(value)
+
+
 def _words(value: Any) -> tuple[str, ...]:
     """A list in TOML, or one string with commas between."""
     words = value.split(",") if isinstance(value, str) else value
@@ -120,6 +126,10 @@ class Config:
     http_names: tuple[str, ...] = _setting(
         (), _words, "names that HTTP clients may call this machine by, besides its own"
     )
+    syslog_host: str = _setting(
+        "off", _address_or_off, "address to take syslog over TCP at, or off"
+    )
+    syslog_topic: str = _setting("syslog", _topic, "the topic that syslog goes to")
     fsync: str = _setting(
         "interval",
         _fsync,

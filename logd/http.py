@@ -11,6 +11,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import uvicorn
@@ -19,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from logd import http_page, http_reads
+from logd import http_bodies, http_ingest, http_page, http_reads, metrics
 from logd.asking import Asking
 from logd.commands import Batches
 from logd.config import Config
@@ -42,15 +43,20 @@ class App:
 
     def __init__(self, service: Service, connections: Connections, config: Config) -> None:
         self.asking = Asking(service)
-        self._connections = connections
+        self._connections, self._config = connections, config
         self._guard = Guard(config.http_names)
         self._routes = Starlette(
             routes=[
                 Route("/topics", self.topics),
                 Route("/topics/{topic}", self.topic, methods=["GET"]),
+                Route("/topics/{topic}", self.push, methods=["POST"]),
                 Route("/topics/{topic}/messages", self.messages),
                 Route("/topics/{topic}/follow", self.follow),
                 Route("/stats", self.stats),
+                Route("/metrics", self.metrics),
+                Route("/loki/api/v1/push", self.loki, methods=["POST"]),
+                Route("/_bulk", self.bulk, methods=["POST", "PUT"]),
+                Route("/{index}/_bulk", self.bulk, methods=["POST", "PUT"]),
                 Route("/healthz", self.healthz),
                 Route("/readyz", self.readyz),
                 *http_page.routes(),
@@ -112,6 +118,34 @@ class App:
         events = http_reads.followed(self.asking, asked, or_first=last is not None)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(events, media_type=http_reads.EVENTS, headers=headers)
+
+    async def push(self, request: Request) -> Response:
+        topic, id_ = _topic(request), http_ingest.checked_id(request.query_params.get("id"))
+        async with self._body(request) as body:
+            messages = http_ingest.messages_of(body, request.headers.get("content-type", ""))
+            pushed = await http_ingest.push(self.asking, topic, messages, id_)
+        return JSONResponse(pushed._asdict())
+
+    async def loki(self, request: Request) -> Response:
+        if "protobuf" in request.headers.get("content-type", ""):
+            error = {"error": "bad-request", "text": "send JSON; protobuf is not spoken here"}
+            return JSONResponse(error, 415)
+        async with self._body(request) as body:
+            for topic, messages in http_ingest.loki(body).items():
+                await http_ingest.push(self.asking, topic, messages)
+        return Response(status_code=204)
+
+    async def bulk(self, request: Request) -> Response:
+        async with self._body(request) as body:
+            items = http_ingest.bulk_items(body, request.path_params.get("index"))
+            return JSONResponse(await http_ingest.bulk(self.asking, items))
+
+    def _body(self, request: Request) -> AbstractAsyncContextManager[bytes]:
+        return http_bodies.body(request, self._config.max_batch_bytes, self._connections.budget)
+
+    async def metrics(self, request: Request) -> Response:
+        page = metrics.page(self.asking.service)
+        return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def healthz(self, request: Request) -> Response:
         """The loop turns: this answer shows it."""

@@ -178,7 +178,7 @@ def _sum(word: bytes) -> str:
     return word.decode()
 
 
-def _producer_id(word: bytes) -> str:
+def producer_id(word: bytes) -> str:
     if not _ID.fullmatch(word):
         raise BadRequest("id= must be <producer>:<n>, the producer 1 to 64 of A-Z a-z 0-9 . _ -")
     producer, _, n = word.partition(b":")
@@ -193,7 +193,7 @@ PUSH_OPTIONS: dict[bytes, Callable[[bytes], object]] = {
     b"enc": _encoding,
     b"count": lambda word: number(word, "count="),
     b"sum": _sum,
-    b"id": _producer_id,
+    b"id": producer_id,
 }
 READ_OPTIONS: dict[bytes, Callable[[bytes], object]] = {
     b"bytes": lambda word: number(word, "bytes="),

@@ -16,6 +16,7 @@ from logd import tcp
 from logd.config import Config, address
 from logd.service import Service
 from logd.store import Store
+from logd.syslog import SyslogServer
 from logd.topic import Timer
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Server:
         self.connections = tcp.Connections(self.service)
         self._stop = asyncio.Event()
         self._http: HttpServer | None = None
+        self._syslog: SyslogServer | None = None
 
     async def run(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -97,6 +99,7 @@ class Server:
                 log.error("topic %s is faulted: %s", topic.name, damage)
         listener = await tcp.listen(self._loop, self.connections, *address(self._config.host))
         http = await self._start_http()
+        await self._start_syslog()
         tcp_at, http_at = _bound(listener.sockets[0]), _bound(http) if http else "off"
         log.info("ready tcp=%s http=%s data=%s", tcp_at, http_at, self._config.data_dir)
         sweeper = self._loop.create_task(self._sweep())
@@ -115,6 +118,12 @@ class Server:
         self._http = HttpServer(app, self._config)
         return await self._http.start(*address(self._config.http_host))
 
+    async def _start_syslog(self) -> None:
+        if self._config.syslog_host != "off":
+            self._syslog = SyslogServer(self.service, self._config.syslog_topic)
+            listener = await self._syslog.start(*address(self._config.syslog_host))
+            log.info("syslog at %s", _bound(listener.sockets[0]))
+
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(1)
@@ -124,6 +133,8 @@ class Server:
     async def _finish(self) -> None:
         """Answer what is under way, sync, close; past the time limit leave as a kill would."""
         self.connections.stop()
+        if self._syslog is not None:
+            self._syslog.stop()
         stopping_http = asyncio.ensure_future(self._http.stop()) if self._http else None
         closed = asyncio.Event()
         self.store.close(closed.set)

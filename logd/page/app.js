@@ -225,8 +225,7 @@ $("show-topics").addEventListener("click", () => {
   const isOpen = document.body.classList.toggle("choosing");
   $("show-topics").setAttribute("aria-expanded", String(isOpen));
 });
-$("curl-line").textContent =
-  `printf 'PUSH app\\nhello\\n' | curl --data-binary @- ${location.origin}/log`;
+$("curl-line").textContent = `curl -d hello ${location.origin}/topics/app`;
 
 // -- filter and highlight ---------------------------------------------------------------------------
 

@@ -36,10 +36,10 @@ class Daemon:
 
     def __init__(self, data_dir: Path, flags: tuple[str, ...]) -> None:
         self.data_dir = data_dir
-        self.address = ""
+        self.address = self.http = ""
         self.process: subprocess.Popen[str] | None = None
         self._command = [sys.executable, "-m", "logd", "--data-dir", str(data_dir)]
-        self._command += ["--host", "127.0.0.1:0", *flags]
+        self._command += ["--host", "127.0.0.1:0", "--http-host", "off", *flags]
         self._said: list[str] = []
         self._heard = threading.Event()
         self._listener: threading.Thread | None = None
@@ -47,7 +47,7 @@ class Daemon:
     def start(self) -> Self:
         """Run it, and return once it says that it is ready."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LOGD_")}
-        self._said, self._heard, self.address = [], threading.Event(), ""
+        self._said, self._heard, self.address, self.http = [], threading.Event(), "", ""
         self.process = subprocess.Popen(
             self._command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
         )
@@ -63,8 +63,8 @@ class Daemon:
         with process.stderr as lines:
             for line in lines:
                 self._said.append(line)
-                if ready := re.search(r"ready tcp=(\S+)", line):
-                    self.address = ready[1]
+                if ready := re.search(r"ready tcp=(\S+) http=(\S+)", line):
+                    self.address, self.http = ready[1], ready[2]
                     self._heard.set()
         self._heard.set()
 

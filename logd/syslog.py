@@ -1,0 +1,186 @@
+"""Syslog over TCP: RFC 5424 or the older form, octet-counted or by lines (RFC 6587).
+
+Off unless `syslog-host` is set. Each frame is one message of the topic `syslog-topic`, as it came;
+nothing is parsed away. Syslog over TCP has no acknowledgement: what a sender had written when
+either side died may be lost, and it will not know. Here a sender is read from only as fast as its
+frames are stored, so a stop or a full disk holds it back rather than losing what it sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from typing import cast
+
+from logd.batch import body_sum, encode_body
+from logd.errors import LogdError
+from logd.group import Batch
+from logd.requests import Push, Pushes
+from logd.service import Service
+
+MAX_FRAME_BYTES = 64 * 1024
+_RETRY_S = 0.5
+_COUNT = re.compile(rb"([1-9][0-9]{0,6}) ")
+_STARTS_COUNT = re.compile(rb"[1-9][0-9]{0,6}")
+_log = logging.getLogger("logd")
+
+
+class Frames:
+    """Bytes in, frames out. Which framing it is shows each frame's first byte: a digit or `<`."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self.cut = 0  # frames that were longer than MAX_FRAME_BYTES, and lost their end
+        self._skips_line = False
+        self._skip_bytes = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        data, self._rest = self._rest + data, b""
+        frames: list[bytes] = []
+        at = 0
+        while at < len(data):
+            end = self._frame(data, at, frames)
+            if end < 0:
+                self._rest = data[at:]
+                break
+            at = end
+        return frames
+
+    def end(self) -> list[bytes]:
+        """A last line may lack its end; a counted frame that is not all here is none."""
+        rest, self._rest = self._rest, b""
+        return [rest] if rest and not _STARTS_COUNT.match(rest) else []
+
+    def _frame(self, data: bytes, at: int, frames: list[bytes]) -> int:
+        """Take one frame from `at` on; where the next begins, or -1: it is not all here."""
+        if self._skip_bytes:
+            skipped = min(self._skip_bytes, len(data) - at)
+            self._skip_bytes -= skipped
+            return at + skipped
+        if self._skips_line:
+            end = data.find(b"\n", at)
+            self._skips_line = end < 0
+            return end + 1 if end >= 0 else len(data)
+        count = _COUNT.match(data, at)
+        if count is not None:
+            return self._counted(data, count, frames)
+        if _STARTS_COUNT.fullmatch(data, at):
+            return -1
+        return self._line(data, at, frames)
+
+    def _counted(self, data: bytes, count: re.Match[bytes], frames: list[bytes]) -> int:
+        start, size = count.end(), int(count[1])
+        kept = min(size, MAX_FRAME_BYTES)
+        if len(data) - start < kept:
+            return -1
+        frames.append(data[start : start + kept].removesuffix(b"\n"))
+        if kept < size:
+            self.cut += 1
+            self._skip_bytes = size - kept
+        return start + kept
+
+    def _line(self, data: bytes, at: int, frames: list[bytes]) -> int:
+        end = data.find(b"\n", at)
+        if end < 0 and len(data) - at <= MAX_FRAME_BYTES:
+            return -1
+        line = data[at : end if end >= 0 else len(data)]
+        if len(line) > MAX_FRAME_BYTES:
+            self.cut += 1
+            line = line[:MAX_FRAME_BYTES]
+            self._skips_line = end < 0
+        line = line.removesuffix(b"\r").rstrip(b"\0")
+        if line:
+            frames.append(line)
+        return end + 1 if end >= 0 else len(data)
+
+
+class Sender(asyncio.Protocol):
+    """A connection from a syslog sender: one batch on its way at a time, and then more is read."""
+
+    content: Pushes | Batch
+    offset: int
+    messages: int
+
+    def __init__(self, service: Service, topic: str, senders: set[Sender]) -> None:
+        self._service, self._topic, self._senders = service, topic, senders
+        self._frames = Frames()
+        self._push: Push | None = None
+        self._eof = self._gone = False
+        self.offset = self.messages = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._senders.add(self)
+        self._service.connections += 1
+        if self._service.connections > self._service.config.max_connections:
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._gone = True
+        self._senders.discard(self)
+        self._service.connections -= 1
+        if self._frames.cut:
+            text = "syslog: %d frames were longer than %d bytes and lost their end"
+            _log.warning(text, self._frames.cut, MAX_FRAME_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        self._take(self._frames.feed(data))
+
+    def eof_received(self) -> bool:
+        self._eof = True
+        self._take(self._frames.end())
+        return self._push is not None  # then it is closed when that is stored
+
+    def _take(self, frames: list[bytes]) -> None:
+        if frames:
+            body, enc = encode_body(frames)
+            self._push = Push(self._topic, body, enc, len(frames), body_sum(body))
+            self._transport.pause_reading()
+            self._store()
+
+    def end(self) -> None:
+        self._gone = True
+        self._transport.pause_reading()
+        if self._push is None:
+            self._transport.close()
+        else:
+            self._eof = True
+
+    def _store(self) -> None:
+        if self._push is not None:
+            self.content = Batch(b"", self._push.enc, 0, "")
+            self._service.push_batch(self._push, self)
+
+    def stored(self) -> None:
+        self._push = None
+        if self._eof:
+            self._transport.close()
+        elif not self._gone:
+            self._transport.resume_reading()
+
+    def refused(self, error: LogdError) -> None:
+        """Not now: the sender waits. It cannot be told anything."""
+        _log.warning("syslog: %s; trying again", error)
+        self._service.scheduler.later(_RETRY_S, self._store)
+
+
+class SyslogServer:
+    def __init__(self, service: Service, topic: str) -> None:
+        self._service, self._topic = service, topic
+        self._senders: set[Sender] = set()
+        self._listener: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(
+            lambda: Sender(self._service, self._topic, self._senders), host, port, backlog=1024
+        )
+        return self._listener
+
+    def stop(self) -> None:
+        """Read no more; what is on its way is stored with the rest of the stop."""
+        if self._listener is not None:
+            self._listener.close()
+        for sender in list(self._senders):
+            sender.end()
