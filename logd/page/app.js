@@ -117,6 +117,7 @@ function keepPlace() {
 }
 
 function failed(error) {
+  console.debug(error);
   if (error instanceof api.Refused && error.code === "bad-request" && state.filter) {
     $("filter-error").textContent = error.message;
     $("filter").setAttribute("aria-invalid", "true");

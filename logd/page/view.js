@@ -336,7 +336,7 @@ export class View {
 
   // The first row that can be seen.
   top() {
-    const edge = this.box.getBoundingClientRect().top + 1;
+    const edge = this.box.getBoundingClientRect().top + 4;
     const { all } = this.rows;
     let low = 0, high = all.length;
     while (low < high) {

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from daemon import HANG_S, ROOT, Daemon
 from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -29,7 +30,7 @@ _IN_SIGHT = """
     const box = document.getElementById("box").getBoundingClientRect();
     return [...document.querySelectorAll("#messages .row")].filter((row) => {
         const {top, bottom} = row.getBoundingClientRect();
-        return bottom > box.top + 2 && top < box.bottom - 2;
+        return bottom > box.top + 4 && top < box.bottom - 4;
     }).map((row) => Number(row.dataset.offset));
 """
 
@@ -66,10 +67,12 @@ class Page:
     def run(self, script: str, *values: Any) -> Any:
         return self.browser.execute_script(script, *values)  # type: ignore[no-untyped-call]
 
-    def until(self, what: Callable[[], T], why: str = "") -> T:
+    def until(self, what: Callable[[], T]) -> T:
         """Wait until this is true; its value."""
-        waiting = WebDriverWait(self.browser, HANG_S, LOOK_AGAIN_S)
-        return waiting.until(lambda _: what(), f"{why}\n{self.said()}")
+        try:
+            return WebDriverWait(self.browser, HANG_S, LOOK_AGAIN_S).until(lambda _: what())
+        except TimeoutException:
+            raise AssertionError(f"{self.browser.current_url} went on to show\n{self.said()}") from None
 
     def rows(self) -> list[Row]:
         return [Row(*row) for row in self.run(_ROWS)]
