@@ -16,6 +16,9 @@ export function make(tag, name, text = "") {
   return element;
 }
 
+// A part of a long string keeps all of it in memory; a copy does not.
+const copied = (text) => new TextDecoder().decode(new TextEncoder().encode(text));
+
 // Text with classes and marks, as elements; never as markup.
 export function fill(element, plain, runs, spans = [], names = []) {
   const edges = new Set([0, plain.length]);
@@ -144,7 +147,7 @@ export class Rows {
     const isBytes = "message_base64" in message;
     const whole = isBytes ? escaped(bytesOf(message.message_base64)) : message.message;
     const record = { offset: message.offset, time: message.time, isBytes };
-    const { plain, runs } = pieces(whole.length > SHOWN ? whole.slice(0, SHOWN) : whole);
+    const { plain, runs } = pieces(whole.length > SHOWN ? copied(whole.slice(0, SHOWN)) : whole);
     Object.assign(record, { plain, runs, isCut: whole.length > SHOWN });
     const element = make("li", `row ${level(plain)}`.trim());
     element.tabIndex = -1;
