@@ -6,7 +6,7 @@ import * as keys from "./keys.js";
 import { patternsOf } from "./marks.js";
 import { make, Rows } from "./rows.js";
 import * as states from "./state.js";
-import { count, short, size } from "./text.js";
+import { count, several, short, size } from "./text.js";
 import { draw, plot, Topics } from "./topics.js";
 import { View } from "./view.js";
 
@@ -37,11 +37,11 @@ function say(sentence) {
   toasting = setTimeout(() => { $("toast").hidden = true; }, TOAST_MS);
 }
 
-let arrived = 0, saidMs = 0;
+let arrived = 0, saidMs = -SAY_AGAIN_MS;
 function tellArrivals(number) {
   arrived += number;
   if (performance.now() - saidMs < SAY_AGAIN_MS) return;
-  $("announce").textContent = arrived === 1 ? "1 new message" : `${count(arrived)} new messages`;
+  $("announce").textContent = several(arrived, "new message");
   saidMs = performance.now();
   arrived = 0;
 }
@@ -80,7 +80,8 @@ function open() {
   document.body.dataset.view = state.topic ? "topic" : "overview";
   document.body.classList.remove("choosing");
   $("show-topics").setAttribute("aria-expanded", "false");
-  $("main").hidden = !state.topic;
+  $("topic").hidden = !state.topic;
+  $("overview").hidden = Boolean(state.topic);
   $("filter-error").textContent = "";
   $("filter").removeAttribute("aria-invalid");
   topics.select(state.topic);
@@ -188,6 +189,7 @@ const topics = new Topics($("topic-list"), $("topic-more"), {
   sampled(entries) {
     heardMs = Date.now();
     $("no-topics").hidden = entries.size > 0;
+    showTotals([...entries.values()].map(({ now }) => now));
     $("topic-search").hidden = entries.size < 2;
     const entry = entries.get(state.topic);
     if (!entry) return;
@@ -213,6 +215,13 @@ const topics = new Topics($("topic-list"), $("topic-more"), {
     if (state.topic) view.back();
   },
 });
+
+function showTotals(all) {
+  const messages = all.reduce((sum, { first, next }) => sum + next - first, 0);
+  const bytes = all.reduce((sum, one) => sum + one.bytes, 0);
+  const facts = [several(all.length, "topic"), several(messages, "message"), size(bytes)];
+  $("overview-facts").textContent = all.length ? facts.join(" · ") : "";
+}
 
 document.addEventListener("click", (event) => {
   const anchor = event.target.closest("a.topic, #home");
@@ -305,7 +314,7 @@ for (const dialog of document.querySelectorAll("dialog")) {
 }
 
 function openSeek() {
-  const at = rows.at(place ?? view.high) ?? rows.last;
+  const at = (view.live ? null : view.top()) ?? rows.last;
   $("seek-offset").value = at ? at.offset : "";
   $("seek-time").value = at ? inZone(new Date(at.time)) : "";
   $("seek-zone").textContent = settings.utc ? "(UTC)" : "(local)";

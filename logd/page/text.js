@@ -149,6 +149,8 @@ export function size(bytes) {
 
 export const count = (number) => number.toLocaleString("en-US");
 
+export const several = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+
 export function short(number) {
   if (number < 9.95) return number === 0 ? "0" : number.toFixed(1);
   if (number < 999.5) return String(Math.round(number));

@@ -3,7 +3,7 @@
 
 import * as api from "./api.js";
 import { make } from "./rows.js";
-import { count, short, size } from "./text.js";
+import { count, several, short, size } from "./text.js";
 
 const PAUSE_MS = 1000;
 const SAMPLES = 90; // a plot shows the last minute and a half
@@ -66,7 +66,7 @@ class Entry {
 
   draw() {
     const [messages, bytes] = [this.messages.at(-1) ?? 0, this.bytes.at(-1) ?? 0];
-    this.facts.textContent = `${count(this.now.next - this.now.first)} messages · ${size(this.now.bytes)}`;
+    this.facts.textContent = `${several(this.now.next - this.now.first, "message")} · ${size(this.now.bytes)}`;
     this.rate.textContent = `${short(messages)}/s · ${size(bytes)}/s`;
     this.rate.classList.toggle("idle", messages === 0);
     draw(this.messagesPlot, this.messages);

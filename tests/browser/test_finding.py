@@ -165,7 +165,7 @@ def test_the_back_button(long_topic: Page) -> None:
     page.browser.back()
     page.until(lambda: MESSAGES - 1 in page.in_sight() and page.is_live())
     page.browser.back()
-    page.until(lambda: page.text("main") == "")
+    page.until(lambda: page.text("topic") == "")
     page.browser.forward()
     page.until(lambda: MESSAGES - 1 in page.in_sight())
 
