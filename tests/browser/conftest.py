@@ -1,7 +1,8 @@
 """Debian's Chromium without a window, a daemon, and the page in it.
 
-One browser serves all tests; each gets a tab of its own. Whatever a test did, the page must have
-asked nobody but the daemon, and the browser must have reported no error but those it was allowed.
+One browser and one daemon serve all tests; each has a tab and a topic of its own. Whatever a test
+did, the page must have asked nobody but the daemon, and the browser must have reported no error but
+those the test meant to provoke.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
 from daemon import Daemon, running
 
-from tests.browser.page import Page
+from browser.page import Page
 
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
@@ -43,10 +44,22 @@ def chromium() -> Iterator[webdriver.Chrome]:
     started.quit()
 
 
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with running(tmp_path_factory.mktemp("shared"), "--http-host", "127.0.0.1:0") as started:
+        yield started
+
+
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
+def own(tmp_path: Path) -> Iterator[Daemon]:
+    """For tests that stop it, or need one that is empty: these override `daemon` with it."""
     with running(tmp_path, "--http-host", "127.0.0.1:0") as started:
         yield started
+
+
+@pytest.fixture
+def daemon(shared: Daemon) -> Daemon:
+    return shared
 
 
 @pytest.fixture

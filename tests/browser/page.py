@@ -1,4 +1,4 @@
-"""The page as a person uses it: what can be seen, clicked and typed. Waits for things, never sleeps."""
+"""The page as a person uses it: what can be seen, clicked and typed; and what must always hold."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -21,6 +22,7 @@ from logd import Client
 PICTURES = ROOT / "build" / "screenshots"
 LOOK_AGAIN_S = 0.02
 T = TypeVar("T")
+_numbers = count(1)
 
 _ROWS = """
     return [...document.querySelectorAll("#messages .row")].map((row) =>
@@ -44,9 +46,10 @@ class Page:
     def __init__(self, browser: webdriver.Chrome, daemon: Daemon) -> None:
         self.browser = browser
         self.daemon = daemon
+        self.topic = f"app{next(_numbers)}"  # of this test alone
         self.allowed: tuple[str, ...] = ()  # parts of errors that the test means to provoke
-        browser.get_log("browser")
-        browser.get_log("performance")
+        self.log("browser")
+        self.log("performance")
 
     # -- the daemon -----------------------------------------------------------------------------
 
@@ -64,15 +67,21 @@ class Page:
     def open(self, address: str = "/") -> None:
         self.browser.get(f"http://{self.daemon.http}{address}")
 
+    def show(self, more: str = "") -> None:
+        """The test's own topic; `more` is the rest of the address."""
+        self.open(f"/?topic={self.topic}{more}")
+
     def run(self, script: str, *values: Any) -> Any:
-        return self.browser.execute_script(script, *values)  # type: ignore[no-untyped-call]
+        return self.browser.execute_script(script, *values)
 
     def until(self, what: Callable[[], T]) -> T:
         """Wait until this is true; its value."""
         try:
             return WebDriverWait(self.browser, HANG_S, LOOK_AGAIN_S).until(lambda _: what())
         except TimeoutException:
-            raise AssertionError(f"{self.browser.current_url} went on to show\n{self.said()}") from None
+            raise AssertionError(
+                f"{self.browser.current_url} went on to show\n{self.said()}"
+            ) from None
 
     def rows(self) -> list[Row]:
         return [Row(*row) for row in self.run(_ROWS)]
@@ -90,7 +99,10 @@ class Page:
 
     def text(self, id_: str) -> str:
         """What is written there; nothing if it is hidden."""
-        script = "const e = document.getElementById(arguments[0]); return e.checkVisibility() ? e.innerText : ''"
+        script = """
+            const element = document.getElementById(arguments[0]);
+            return element.checkVisibility() ? element.innerText : "";
+        """
         return str(self.run(script, id_))
 
     def said(self) -> str:
@@ -140,16 +152,21 @@ class Page:
         assert asked <= {self.daemon.http}, asked
 
     def _requests(self) -> Iterable[str]:
-        for entry in self.browser.get_log("performance"):
+        for entry in self.log("performance"):
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 url: str = message["params"]["request"]["url"]
                 if url.startswith(("http", "ws", "data:")):
                     yield url
 
+    def log(self, name: str) -> list[dict[str, Any]]:
+        """What the browser noted since the last look."""
+        found: list[dict[str, Any]] = self.browser.get_log(name)  # type: ignore[no-untyped-call]
+        return found
+
     def check_errors(self) -> None:
         """Neither scripts nor the content security policy had anything to say."""
-        log = self.browser.get_log("browser")
+        log = self.log("browser")
         said = [entry["message"] for entry in log if entry["level"] in ("SEVERE", "WARNING")]
         assert not [text for text in said if not any(part in text for part in self.allowed)]
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
-from daemon import running
+from daemon import Daemon, running
 from selenium import webdriver
 
-from tests.browser.page import Page
+from browser.page import Page
 
 ALLOWED = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET")
+
+
+@pytest.fixture
+def daemon(own: Daemon) -> Daemon:
+    return own
 
 
 @pytest.mark.parametrize("search", ["", "&filter=line"])
@@ -73,3 +79,27 @@ def test_a_topic_made_anew(page: Page, chromium: webdriver.Chrome, tmp_path: Pat
         page.daemon = again
         page.push("app", *(f"other {n}" for n in range(30)))
         page.until(lambda: page.texts() == [f"other {n}" for n in range(30)])
+
+
+def test_what_a_crash_took_is_taken_back(page: Page, tmp_path: Path) -> None:
+    """The end of the log is lost, as with the power, and its offsets go to other messages."""
+    page.allowed = ALLOWED
+    with running(tmp_path / "lossy", "--http-host", "127.0.0.1:0", fsync="never") as lossy:
+        page.daemon = lossy
+        page.push("app", *(f"line {n}" for n in range(20)))
+        kept_bytes = lossy.log_files("app")[0].stat().st_size
+        page.push("app", "doomed", "doomed too")
+        page.open("/?topic=app")
+        page.until(lambda: page.texts()[-1:] == ["doomed too"])
+        lossy.kill()
+        page.until(lambda: page.text("away") != "")
+        os.truncate(lossy.log_files("app")[0], kept_bytes)
+    with running(tmp_path / "lossy", "--http-host", lossy.http, fsync="never") as again:
+        page.daemon = again
+        page.push("app", *(f"other {n}" for n in range(5)))
+        page.until(lambda: page.texts()[-1] == "other 4")
+        wanted = [f"line {n}" for n in range(20)] + [f"other {n}" for n in range(5)]
+        assert page.texts() == wanted
+        assert page.offsets() == list(range(25))
+        note = "Offsets from 20 on were lost by the daemon, and are given anew."
+        assert page.run("return document.querySelector('.note').textContent") == note

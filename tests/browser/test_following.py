@@ -6,14 +6,14 @@ import time
 
 from selenium.webdriver.common.keys import Keys
 
-from tests.browser.page import Page
+from browser.page import Page
 
 
 def test_a_message_is_shown_soon_after_it_was_written(page: Page) -> None:
-    page.push("app", "before")
-    page.open("/?topic=app")
+    page.push(page.topic, "before")
+    page.show()
     page.until(lambda: page.texts() == ["before"])
-    page.write("app", "hello there")
+    page.write(page.topic, "hello there")
     wrote_s = time.monotonic()
     page.until(lambda: page.texts() == ["before", "hello there"])
     took_ms = 1000 * (time.monotonic() - wrote_s)
@@ -22,12 +22,12 @@ def test_a_message_is_shown_soon_after_it_was_written(page: Page) -> None:
 
 
 def test_a_pause_holds_the_list_and_counts_what_is_new(page: Page) -> None:
-    page.push("app", *(f"old {n}" for n in range(100)))
-    page.open("/?topic=app")
+    page.push(page.topic, *(f"old {n}" for n in range(100)))
+    page.show()
     page.until(lambda: len(page.rows()) == 100 and page.is_live())
     page.click("#follow")
     before = page.rows()
-    page.push("app", *(f"new {n}" for n in range(7)))
+    page.push(page.topic, *(f"new {n}" for n in range(7)))
     page.until(lambda: page.text("fresh") == "↓ 7 new")
     assert page.rows() == before
     assert not page.is_live()
@@ -35,17 +35,17 @@ def test_a_pause_holds_the_list_and_counts_what_is_new(page: Page) -> None:
     page.until(lambda: len(page.rows()) == 107)
     assert page.offsets() == list(range(107))
     assert page.is_live()
-    page.push("app", "and on")
+    page.push(page.topic, "and on")
     page.until(lambda: page.rows()[-1] == (107, "and on"))
 
 
 def test_scrolling_up_pauses_and_coming_back_follows(page: Page) -> None:
-    page.push("app", *(f"line {n}" for n in range(150)))
-    page.open("/?topic=app")
+    page.push(page.topic, *(f"line {n}" for n in range(150)))
+    page.show()
     page.until(lambda: 149 in page.in_sight())
     page.run("document.getElementById('box').scrollTop -= 300")
     page.until(lambda: not page.is_live())
-    page.push("app", "new")
+    page.push(page.topic, "new")
     page.until(lambda: page.text("fresh") == "↓ 1 new")
     page.run("const box = document.getElementById('box'); box.scrollTop = box.scrollHeight")
     page.until(lambda: page.is_live() and page.in_sight()[-1] == 150)
@@ -53,28 +53,30 @@ def test_scrolling_up_pauses_and_coming_back_follows(page: Page) -> None:
 
 
 def test_a_filter_finds_old_messages_and_sifts_new_ones(page: Page) -> None:
-    page.push("app", *("ERROR: no (space)" if n % 10 == 3 else f"fine {n}" for n in range(5000)))
-    page.open("/?topic=app")
+    page.push(
+        page.topic, *("ERROR: no (space)" if n % 10 == 3 else f"fine {n}" for n in range(5000))
+    )
+    page.show()
     page.until(page.rows)
     page.filter("error: no (")  # text, not a regular expression; its case does not matter
     page.until(lambda: page.offsets()[-1:] == [4993] and len(page.rows()) >= 200)
     assert all(offset % 10 == 3 for offset in page.offsets())
     assert page.run("return document.querySelector('mark.hit').textContent") == "ERROR: no ("
-    page.push("app", "fine", "another error: no (way)", "fine")
+    page.push(page.topic, "fine", "another error: no (way)", "fine")
     page.until(lambda: page.rows()[-1] == (5001, "another error: no (way)"))
-    assert page.address() == {"topic": "app", "filter": "error: no ("}
+    assert page.address() == {"topic": page.topic, "filter": "error: no ("}
     page.click("#match-case")
     page.until(lambda: page.offsets()[-1:] == [5001])
     assert page.texts() == ["another error: no (way)"]
 
 
 def test_what_is_new_behind_a_filter_is_counted_too(page: Page) -> None:
-    page.push("app", *("good" if n % 2 else "bad" for n in range(40)))
-    page.open("/?topic=app&filter=good")
+    page.push(page.topic, *("good" if n % 2 else "bad" for n in range(40)))
+    page.show("&filter=good")
     page.until(lambda: len(page.rows()) == 20)
     page.press(" ")
     page.until(lambda: not page.is_live())
-    page.push("app", "bad", "good", "bad", "good", "good")
+    page.push(page.topic, "bad", "good", "bad", "good", "good")
     page.until(lambda: page.text("fresh") == "↓ 3 new")
     page.press(" ")
     page.until(lambda: len(page.rows()) == 23)
@@ -83,8 +85,8 @@ def test_what_is_new_behind_a_filter_is_counted_too(page: Page) -> None:
 
 def test_a_regular_expression_and_one_that_is_none(page: Page) -> None:
     page.allowed = ("400 (Bad Request)",)
-    page.push("app", "a1", "b2", "c33")
-    page.open("/?topic=app")
+    page.push(page.topic, "a1", "b2", "c33")
+    page.show()
     page.until(lambda: len(page.rows()) == 3)
     page.click("#regex")
     page.filter(r"^[a-c]\d$")
@@ -97,41 +99,19 @@ def test_a_regular_expression_and_one_that_is_none(page: Page) -> None:
 
 
 def test_an_expression_that_takes_for_ever_costs_the_highlight_only(page: Page) -> None:
-    page.push("app", "a" * 60 + "!")
-    page.open("/?topic=app&re=1&mark=(a%2B)%2B%24")
+    page.push(page.topic, "a" * 60 + "!")
+    page.show("&re=1&mark=(a%2B)%2B%24")
     page.until(lambda: "Highlighting is off" in page.text("toast"))
-    page.push("app", "still here")
+    page.push(page.topic, "still here")
     page.until(lambda: page.texts()[-1] == "still here")
 
 
 def test_highlight_marks_and_hides_nothing(page: Page) -> None:
-    page.push("app", "one two three", "four")
-    page.open("/?topic=app")
+    page.push(page.topic, "one two three", "four")
+    page.show()
     page.until(lambda: len(page.rows()) == 2)
     page.press("h")
     page.press("two", Keys.ENTER)
     page.until(lambda: page.run("return document.querySelector('mark.mark')?.textContent") == "two")
     assert page.texts() == ["one two three", "four"]
     assert page.address()["mark"] == "two"
-
-
-def test_topics_and_their_rates(page: Page) -> None:
-    page.open("/")
-    page.until(lambda: "log-cli write app hello" in page.text("no-topics"))
-    assert f"curl -d hello http://{page.daemon.http}/topics/app" in page.text("no-topics")
-    page.push("app", "x")
-    page.push("other", "y")
-    page.until(lambda: "other" in page.text("topic-list"))
-    assert page.text("no-topics") == ""
-    page.until(lambda: pushed_and_rate(page) != "0/s · 0 B/s")
-    page.click('a[data-topic="app"]')
-    page.until(lambda: page.texts() == ["x"] or len(page.rows()) > 1)
-    assert page.run("return document.querySelectorAll('#topic-list polyline[points]').length") >= 4
-    page.press("t")
-    page.press("oth")
-    page.until(lambda: page.text("topic-list").startswith("other"))
-
-
-def pushed_and_rate(page: Page) -> str:
-    page.push("app", "x")
-    return str(page.run("return document.querySelector('a[data-topic=app] .rate').textContent"))

@@ -13,7 +13,7 @@ from daemon import Daemon, running
 from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
-from tests.browser.page import Page
+from browser.page import Page
 
 SIZES = {"wide": (1280, 800), "narrow": (390, 800)}
 LOOKS = [(theme, size) for theme in ("light", "dark") for size in SIZES]
@@ -53,7 +53,9 @@ def ordinary(n: int, chance: random.Random) -> str:
     if part < 0.05:
         return f"ERROR payment {n} failed: connection to 10.0.3.{n % 250} refused after 3 tries"
     if part < 0.12:
-        return f"WARN  slow query, {chance.randint(300, 4000)} ms: SELECT * FROM orders WHERE id = {n}"
+        return (
+            f"WARN  slow query, {chance.randint(300, 4000)} ms: SELECT * FROM orders WHERE id = {n}"
+        )
     if part < 0.3:
         user = {"id": n, "country": "PT", "tags": ["new", "mobile"]}
         return json.dumps({"level": "info", "service": "checkout", "user": user, "ms": n % 97})
@@ -76,7 +78,7 @@ def check_with_axe(page: Page) -> None:
         axe.run(dialog ?? document, {runOnly: arguments[0]}).then(({violations}) =>
             done(violations.map(({id, nodes}) => [id, nodes[0].html, nodes[0].failureSummary])));
     """
-    found = page.browser.execute_async_script(script, CHECKED)  # type: ignore[no-untyped-call]
+    found = page.browser.execute_async_script(script, CHECKED)
     assert found == []
 
 
@@ -99,7 +101,9 @@ def test_looks(page: Page, look: str) -> None:
     picture(page, look, "live")
     page.open("/?topic=billing&filter=info&at=2")
     page.until(lambda: page.run("return document.querySelector('mark')"))
-    json_row = "[...document.querySelectorAll('.row')].find((r) => r.innerText.includes('checkout'))"
+    json_row = (
+        "[...document.querySelectorAll('.row')].find((r) => r.innerText.includes('checkout'))"
+    )
     page.run(f"{json_row}.click()")
     page.until(lambda: page.run("return document.querySelector('.json-name')"))
     page.push("billing", "INFO  one more")
@@ -177,7 +181,8 @@ def test_a_screen_reader_hears_of_new_messages_now_and_then(page: Page) -> None:
     watch = """
         window.said = [];
         const region = document.getElementById("announce");
-        new MutationObserver(() => window.said.push(region.textContent)).observe(region, {childList: true});
+        const hears = new MutationObserver(() => window.said.push(region.textContent));
+        hears.observe(region, {childList: true});
     """
     page.run(watch)
     for n in range(20):
