@@ -2,9 +2,10 @@
 
 import * as api from "./api.js";
 import { detail } from "./detail.js";
+import { Dialogs } from "./dialogs.js";
 import * as keys from "./keys.js";
 import { patternsOf } from "./marks.js";
-import { make, Rows } from "./rows.js";
+import { Rows } from "./rows.js";
 import * as states from "./state.js";
 import { count, several, short, size } from "./text.js";
 import { draw, plot, Topics } from "./topics.js";
@@ -304,93 +305,9 @@ $("wrap").addEventListener("click", () => setting("wrap"));
 $("utc").addEventListener("click", () => setting("utc", "utc"));
 $("keys-on").addEventListener("change", () => setting("keys"));
 
-// -- dialogs ----------------------------------------------------------------------------------------
-
-for (const button of document.querySelectorAll("[data-close]")) {
-  button.addEventListener("click", () => button.closest("dialog").close());
-}
-for (const dialog of document.querySelectorAll("dialog")) {
-  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
-}
-
-function openSeek() {
-  const at = (view.live ? null : view.top()) ?? rows.last;
-  $("seek-offset").value = at ? at.offset : "";
-  $("seek-time").value = at ? inZone(new Date(at.time)) : "";
-  $("seek-zone").textContent = settings.utc ? "(UTC)" : "(local)";
-  $("seek-error").textContent = "";
-  $("seek").showModal();
-  $("seek-offset").select();
-}
-
-function inZone(moment) {
-  const offsetMs = settings.utc ? 0 : moment.getTimezoneOffset() * 60_000;
-  return new Date(moment.getTime() - offsetMs).toISOString().slice(0, 23);
-}
-
-function seekOffset(offset) {
-  $("seek").close();
-  go({ ...state, at: offset, around: null });
-  $("box").focus();
-}
-
-async function seekTime(timeMs) {
-  try {
-    const offset = await api.offsetAt(state.topic, timeMs);
-    if (offset !== null) seekOffset(offset);
-    else $("seek-error").textContent = "Nothing is as new as that.";
-  } catch (error) {
-    $("seek-error").textContent = `That did not work: ${error.message}`;
-  }
-}
-
-function seekEnd() {
-  $("seek").close();
-  if (!view.live) go({ ...state, at: null, around: null });
-  $("box").focus();
-}
-
-$("seek-button").addEventListener("click", openSeek);
-$("seek-offset-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  const offset = Number($("seek-offset").value);
-  const { first, next } = view.info;
-  if (offset >= first && offset < next) seekOffset(offset);
-  else $("seek-error").textContent = `This topic has offsets ${first} to ${next - 1}.`;
-});
-$("seek-time-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  seekTime(Date.parse($("seek-time").value + (settings.utc ? "Z" : "")));
-});
-for (const button of document.querySelectorAll("[data-ago]")) {
-  const { ago } = button.dataset;
-  button.addEventListener("click", () => {
-    if (ago === "first") seekOffset(view.info.first);
-    else if (ago === "end") seekEnd();
-    else seekTime(Date.now() - 1000 * Number(ago));
-  });
-}
-
-function openDownload() {
-  const what = state.filter ? `Messages that match “${state.filter}”` : "All messages";
-  $("download-what").textContent = `${what} of ${state.topic}, in this range:`;
-  $("download-from").value = view.info.first;
-  $("download-until").value = view.info.next;
-  $("download").showModal();
-}
-$("download-button").addEventListener("click", openDownload);
-$("download-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  const format = new FormData(event.target).get("form");
-  const [from, until] = [$("download-from").value, $("download-until").value];
-  const anchor = make("a");
-  const asked = states.grep({ ...state, around: null });
-  anchor.href = api.messagesPath(state.topic, { ...asked, from, until, limit: 0, format });
-  anchor.download = `${state.topic}-${from}.${format === "text" ? "log" : "ndjson"}`;
-  anchor.click(); // the browser streams it to a file
-  $("download").close();
-});
-
+const dialogs = new Dialogs({ view, rows, settings, state: () => state, go });
+$("seek-button").addEventListener("click", () => dialogs.seek());
+$("download-button").addEventListener("click", () => dialogs.download());
 $("help-button").addEventListener("click", () => $("help").showModal());
 keys.describe($("help-keys").tBodies[0]);
 
@@ -402,12 +319,12 @@ keys.listen({
   toggle: inTopic(toggleFollow),
   filter: field("filter"),
   mark: field("mark"),
-  seek: inTopic(openSeek),
+  seek: inTopic(() => dialogs.seek()),
   next: inTopic(() => { view.pause(); rows.step(1, view.top()); }),
   previous: inTopic(() => { view.pause(); rows.step(-1, rows.last); }),
   open: inTopic(() => rows.current && rows.toggle(rows.current)),
   context: inTopic(() => rows.current && go({ ...state, around: rows.current.offset, at: null })),
-  first: inTopic(() => seekOffset(view.info.first)),
+  first: inTopic(() => dialogs.toOffset(view.info.first)),
   end: inTopic(() => { view.follow(); }),
   topics() {
     document.body.classList.add("choosing");
@@ -415,7 +332,7 @@ keys.listen({
   },
   wrap: inTopic(() => setting("wrap")),
   utc: inTopic(() => setting("utc", "utc")),
-  download: inTopic(openDownload),
+  download: inTopic(() => dialogs.download()),
   escape(event) {
     if (view.cancel()) return;
     if (event.target.closest("input")) $("box").focus();

@@ -43,8 +43,8 @@ export class Stream {
 
   // From `next`, on a new connection.
   restart(next = this.next) {
-    clearTimeout(this.timer);
-    this.source.close();
+    this.close();
+    this.isClosed = false;
     this.next = next;
     this.start();
   }

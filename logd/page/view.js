@@ -29,6 +29,7 @@ export class View {
     this.reset();
     box.addEventListener("scroll", () => this.scrolled(), { passive: true });
     new ResizeObserver(() => this.live && this.toEnd()).observe(box);
+    document.addEventListener("visibilitychange", () => this.seen(!document.hidden));
   }
 
   reset() {
@@ -329,7 +330,14 @@ export class View {
 
   back() {
     if (this.hasFailed && this.mayWork) this.open(this.state);
-    else if (this.stream?.isOpen) this.stream.restart(); // it may hang on a connection that is dead
+    else if (this.stream?.isOpen && !document.hidden) this.stream.restart(); // it may hang on a connection that is dead
+  }
+
+  // A page that nobody sees listens to nothing: browsers allow few connections, and tabs are many.
+  seen(isSeen) {
+    if (!this.stream) return;
+    if (!isSeen) this.stream.close();
+    else this.stream.restart();
   }
 
   // -- scrolling ----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import time
 from selenium.webdriver.common.keys import Keys
 
 from browser.page import Page
+from logd import Client
 
 
 def test_a_message_is_shown_soon_after_it_was_written(page: Page) -> None:
@@ -115,3 +116,27 @@ def test_highlight_marks_and_hides_nothing(page: Page) -> None:
     page.until(lambda: page.run("return document.querySelector('mark.mark')?.textContent") == "two")
     assert page.texts() == ["one two three", "four"]
     assert page.address()["mark"] == "two"
+
+
+def test_a_page_that_nobody_sees_listens_to_nothing(page: Page) -> None:
+    page.push(page.topic, "one")
+    page.show()
+    page.until(lambda: page.texts() == ["one"])
+    with Client(page.daemon.address) as client:
+        page.until(lambda: client.stats(page.topic)["waiting_reads"] == "1")
+        turn(page, hidden=True)
+        page.until(lambda: client.stats(page.topic)["waiting_reads"] == "0")
+        page.push(page.topic, "two", "three")
+        turn(page, hidden=False)
+        page.until(lambda: page.texts() == ["one", "two", "three"])
+        page.push(page.topic, "four")
+        page.until(lambda: page.texts() == ["one", "two", "three", "four"])
+
+
+def turn(page: Page, *, hidden: bool) -> None:
+    """As if another tab had come to the front, or gone."""
+    script = """
+        Object.defineProperty(document, "hidden", {value: arguments[0], configurable: true});
+        document.dispatchEvent(new Event("visibilitychange"));
+    """
+    page.run(script, hidden)
