@@ -8,12 +8,13 @@ BENCH_READY := $(VENV)/bench-ready
 DATA ?= data
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit integration clients damage faults test-faults mutations bench packages bench-packages constraints clean
+.PHONY: help run test check unit integration clients damage faults web browser test-faults mutations bench packages bench-packages browser-packages constraints clean
 
 help:
 	@echo "make run     set up, start the daemon on 127.0.0.1:1774 with its data in ./$(DATA)"
 	@echo "make test    set up, then lint, type check and run every test"
-	@echo "make check   lint and type check only;  make unit, integration, clients, damage, faults: one part of the tests"
+	@echo "make check   lint and type check only;  make unit, integration, clients, damage, faults, web,"
+	@echo "             browser: one part of the tests"
 	@echo "make test-faults   the long part: thousands of kills and crashes, and what it survived"
 	@echo "make mutations     take safety measures out of a copy, one by one, and see a test notice"
 	@echo "make bench   measure, as ratios to other things measured in the same run"
@@ -39,7 +40,7 @@ run: $(READY)
 	@echo "  $(BIN)/log-cli read app --forever"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
-test: check packages unit integration clients damage faults
+test: check packages unit integration clients damage faults web browser
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -61,6 +62,13 @@ damage: $(READY)
 faults: $(READY)
 	$(BIN)/pytest tests/faults
 
+web: $(READY) packages
+	$(BIN)/pytest -rs tests/web
+
+# The page in a real browser. Pictures of it are left in build/screenshots.
+browser: $(READY) browser-packages
+	$(BIN)/pytest -rs tests/browser
+
 test-faults: $(READY) packages
 	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults
 
@@ -72,6 +80,10 @@ mutations: $(READY) packages
 packages:
 	@./packages.sh netcat-openbsd strace e2fsprogs mount iproute2 tmux logrotate || \
 		echo "tests that need one of these will be skipped, and say so"
+
+browser-packages:
+	@./packages.sh chromium chromium-driver fonts-dejavu-core || \
+		echo "tests of the page will be skipped, and say so"
 
 bench-packages:
 	@./packages.sh redis-server nats-server gcc libc6-dev || \

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from logd import http_bodies, http_ingest, http_reads, metrics
+from logd import http_bodies, http_ingest, http_page, http_reads, metrics
 from logd.asking import Asking
 from logd.commands import Batches
 from logd.config import Config
@@ -59,6 +59,7 @@ class App:
                 Route("/{index}/_bulk", self.bulk, methods=["POST", "PUT"]),
                 Route("/healthz", self.healthz),
                 Route("/readyz", self.readyz),
+                *http_page.routes(),
             ],
             exception_handlers={LogdError: refused},
         )
