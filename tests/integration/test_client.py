@@ -138,7 +138,7 @@ def test_a_message_above_the_limit_is_refused_with_the_reason(daemon: Daemon) ->
 def test_a_daemon_that_goes_away(daemon: Daemon) -> None:
     with Client(daemon.address) as client:
         client.push("app", [b"x"])
-        writer = Writer(daemon.address, "app", linger_s=None)
+        writer = Writer(daemon.address, "app", linger_s=None, patience_s=0.2)
         writer.write(b"never acknowledged")
         daemon.stop()
         with pytest.raises(ConnectionLost, match=daemon.address):
