@@ -68,7 +68,7 @@ export class View {
     } catch (error) {
       if (signal.aborted) return;
       this.hasFailed = true;
-      this.mayWork = !(error instanceof api.Refused) || [404, 503].includes(error.status);
+      this.mayWork = !(error instanceof api.Refused) || [404, 416, 503].includes(error.status);
       this.told.failed(error);
     }
     if (!signal.aborted) this.told.changed();

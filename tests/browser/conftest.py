@@ -71,6 +71,7 @@ def page(chromium: webdriver.Chrome, daemon: Daemon) -> Iterator[Page]:
     try:
         page.check_hosts()
         page.check_errors()
+        assert "Traceback" not in page.daemon.log
     finally:
         chromium.close()
         chromium.switch_to.window(before)

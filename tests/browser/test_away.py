@@ -30,6 +30,7 @@ def test_nothing_is_lost_or_doubled(page: Page, tmp_path: Path, search: str) -> 
     page.daemon.kill()
     page.until(lambda: "The daemon does not answer." in page.text("away"))
     assert page.text("daemon") == "away"
+    page.picture("away-wide-light")
     assert len(page.rows()) == 51
     http = page.daemon.http
     with running(tmp_path, "--http-host", http) as again:
