@@ -8,12 +8,15 @@ BENCH_READY := $(VENV)/bench-ready
 DATA ?= data
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit integration damage faults test-faults mutations bench packages bench-packages constraints clean
+SHIPPERS := rsyslog rsyslog-elasticsearch libestr0 libfastjson4 liblognorm5 \
+	syslog-ng-core syslog-ng-mod-http libivykis0 libnet1 libpcre3 libwrap0 prometheus
+
+.PHONY: help run test check unit integration damage faults web test-faults mutations bench packages shippers bench-packages constraints clean
 
 help:
 	@echo "make run     set up, start the daemon on 127.0.0.1:1774 with its data in ./$(DATA)"
 	@echo "make test    set up, then lint, type check and run every test"
-	@echo "make check   lint and type check only;  make unit, integration, damage, faults: one part of the tests"
+	@echo "make check   lint and type check only;  make unit, integration, damage, faults, web: one part of the tests"
 	@echo "make test-faults   the long part: thousands of kills and crashes, and what it survived"
 	@echo "make mutations     take safety measures out of a copy, one by one, and see a test notice"
 	@echo "make bench   measure, as ratios to other things measured in the same run"
@@ -39,7 +42,7 @@ run: $(READY)
 	@echo "  $(BIN)/log-cli read app --forever"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
-test: check packages unit integration damage faults
+test: check packages unit integration damage faults web
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -58,6 +61,9 @@ damage: $(READY)
 faults: $(READY)
 	$(BIN)/pytest tests/faults
 
+web: $(READY) packages shippers
+	$(BIN)/pytest tests/web
+
 test-faults: $(READY) packages
 	LOGD_LONG=1 $(BIN)/pytest tests/damage tests/faults
 
@@ -67,12 +73,22 @@ mutations: $(READY) packages
 
 # What the tests want from Debian. Without root or a registry the tests that need it say so and skip.
 packages:
-	@./packages.sh netcat-openbsd strace e2fsprogs mount iproute2 || \
+	@./packages.sh netcat-openbsd strace e2fsprogs mount iproute2 curl || \
 		echo "tests that need one of these will be skipped, and say so"
 
+# Other people's log shippers, unpacked below build/ and not installed: two syslog daemons exclude each other.
+shippers: build/npm/ready
+	@./unpack.sh build/shippers $(SHIPPERS) || echo "tests with rsyslog, syslog-ng or promtool will be skipped"
+
+build/npm/ready: tests/web/package.json
+	@mkdir -p build/npm && cp $< build/npm/
+	@{ command -v npm >/dev/null || ./packages.sh nodejs npm; } && \
+		npm install --prefix build/npm --silent --no-audit --no-fund --no-progress && touch $@ || \
+		echo "tests with pino-loki will be skipped"
+
 bench-packages:
-	@./packages.sh redis-server nats-server gcc libc6-dev || \
-		echo "figures beside redis-server or nats-server will be left out"
+	@./packages.sh redis-server nats-server wrk gcc libc6-dev || \
+		echo "figures of redis-server, nats-server or wrk will be left out"
 
 bench: $(READY) bench-packages
 	@$(MAKE) --no-print-directory $(BENCH_READY) || \
