@@ -8,7 +8,10 @@ BENCH_READY := $(VENV)/bench-ready
 DATA ?= data
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit integration clients damage faults web browser test-faults mutations bench packages bench-packages browser-packages constraints clean
+SHIPPERS := rsyslog rsyslog-elasticsearch libestr0 libfastjson4 liblognorm5 \
+	syslog-ng-core syslog-ng-mod-http libivykis0 libnet1 libpcre3 libwrap0 prometheus
+
+.PHONY: help run test check unit integration clients damage faults web browser test-faults mutations bench packages shippers bench-packages browser-packages constraints clean
 
 help:
 	@echo "make run     set up, start the daemon on 127.0.0.1:1774 with its data in ./$(DATA)"
@@ -62,7 +65,7 @@ damage: $(READY)
 faults: $(READY)
 	$(BIN)/pytest tests/faults
 
-web: $(READY) packages
+web: $(READY) packages shippers
 	$(BIN)/pytest -rs tests/web
 
 # The page in a real browser. Pictures of it are left in build/screenshots.
@@ -78,16 +81,26 @@ mutations: $(READY) packages
 
 # What the tests want from Debian. Without root or a registry the tests that need it say so and skip.
 packages:
-	@./packages.sh netcat-openbsd strace e2fsprogs mount iproute2 tmux logrotate || \
+	@./packages.sh netcat-openbsd strace e2fsprogs mount iproute2 tmux logrotate curl || \
 		echo "tests that need one of these will be skipped, and say so"
+
+# Other people's log shippers, unpacked below build/ and not installed: two syslog daemons exclude each other.
+shippers: build/npm/ready
+	@./unpack.sh build/shippers $(SHIPPERS) || echo "tests with rsyslog, syslog-ng or promtool will be skipped"
+
+build/npm/ready: tests/web/package.json
+	@mkdir -p build/npm && cp $< build/npm/
+	@{ command -v npm >/dev/null || ./packages.sh nodejs npm; } && \
+		npm install --prefix build/npm --silent --no-audit --no-fund --no-progress && touch $@ || \
+		echo "tests with pino-loki will be skipped"
 
 browser-packages:
 	@./packages.sh chromium chromium-driver fonts-dejavu-core || \
 		echo "tests of the page will be skipped, and say so"
 
 bench-packages:
-	@./packages.sh redis-server nats-server gcc libc6-dev || \
-		echo "figures beside redis-server or nats-server will be left out"
+	@./packages.sh redis-server nats-server wrk gcc libc6-dev || \
+		echo "figures of redis-server, nats-server or wrk will be left out"
 
 bench: $(READY) bench-packages
 	@$(MAKE) --no-print-directory $(BENCH_READY) || \

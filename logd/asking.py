@@ -37,8 +37,9 @@ class _Asked:
 
 
 class _Pushing:
-    def __init__(self, content: Pushes | Batch) -> None:
-        self.content = content
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self.content: Pushes | Batch = _UNCHECKED
         self.offset = self.messages = 0
         self.answer: asyncio.Future[Pushed] = asyncio.get_running_loop().create_future()
 
@@ -47,6 +48,7 @@ class _Pushing:
             self.answer.set_result(Pushed(self.offset, self.messages))
 
     def refused(self, error: LogdError) -> None:
+        self._service.counters["refused"] += 1
         if not self.answer.done():
             self.answer.set_exception(error)
 
@@ -75,7 +77,7 @@ class Asking:
     async def push(self, push: Push) -> Pushed:
         if self.stopping:
             raise ShuttingDown("the daemon is stopping; try again in a moment")
-        pushing = _Pushing(_UNCHECKED)
+        pushing = _Pushing(self.service)
         self.service.push_batch(push, pushing)
         return await pushing.answer
 

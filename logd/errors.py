@@ -111,6 +111,9 @@ BY_CODE: dict[str, type[LogdError]] = {
 }  # fmt: skip
 
 
+TRY_AGAIN = (Busy, NoSpace, ShuttingDown)  # nothing is wrong with the request
+
+
 def from_code(code: str, text: str) -> LogdError:
     """The error behind an `ERR <code> <text>` reply; an unknown code is an Internal."""
     kind = BY_CODE.get(code)

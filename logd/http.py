@@ -24,7 +24,7 @@ from logd import http_bodies, http_ingest, http_page, http_reads, metrics
 from logd.asking import Asking
 from logd.commands import Batches
 from logd.config import Config
-from logd.errors import Busy, LogdError, NoSpace, ShuttingDown
+from logd.errors import TRY_AGAIN, LogdError
 from logd.http_guard import SAFE_HEADERS, Guard
 from logd.http_log import post_log
 from logd.requests import Topics, number, topic_name
@@ -35,7 +35,6 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 RETRY_AFTER_S = 1
-_AGAIN = (Busy, ShuttingDown, NoSpace)
 
 
 class App:
@@ -138,7 +137,8 @@ class App:
     async def bulk(self, request: Request) -> Response:
         async with self._body(request) as body:
             items = http_ingest.bulk_items(body, request.path_params.get("index"))
-            return JSONResponse(await http_ingest.bulk(self.asking, items))
+            told, error = await http_ingest.bulk(self.asking, items)
+        return JSONResponse(told) if error is None else _refusal(error, told)
 
     def _body(self, request: Request) -> AbstractAsyncContextManager[bytes]:
         return http_bodies.body(request, self._config.max_batch_bytes, self._connections.budget)
@@ -166,11 +166,11 @@ async def refused(request: Request, error: Exception) -> Response:
     return _refusal(error)
 
 
-def _refusal(error: LogdError) -> Response:
-    headers = {"retry-after": str(RETRY_AFTER_S)} if isinstance(error, _AGAIN) else {}
+def _refusal(error: LogdError, details: dict[str, Any] | None = None) -> Response:
+    headers = {"retry-after": str(RETRY_AFTER_S)} if isinstance(error, TRY_AGAIN) else {}
     if error.closes:
         headers["connection"] = "close"
-    body = {"error": error.code, "text": error.text}
+    body = {"error": error.code, "text": error.text, **(details or {})}
     return JSONResponse(body, error.status, headers=headers)
 
 
@@ -233,8 +233,16 @@ class HttpServer:
         return listening
 
     async def stop(self) -> None:
-        """Take no more requests; what is under way has a second."""
+        """Take no more requests; what is under way has a second.
+
+        Connections that do nothing are closed before another request comes: for some senders an
+        end is a reason to send again, and a refusal is not.
+        """
         self.app.asking.stopping = True
         self._server.should_exit = True
+        for listener in self._server.servers:
+            listener.close()
+        for connection in list(self._server.server_state.connections):
+            connection.shutdown()
         if self._serving is not None:
             await self._serving

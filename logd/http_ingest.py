@@ -15,7 +15,7 @@ import msgspec
 from logd.asking import Asking
 from logd.batch import NO_ID, body_sum, encode_body
 from logd.commands import Pushed
-from logd.errors import BadRequest, LogdError
+from logd.errors import TRY_AGAIN, BadRequest, LogdError
 from logd.requests import Push, producer_id, topic_name
 from logd.shown import encode, iso_time
 
@@ -137,7 +137,9 @@ class Item:
             done = {"_index": self.index, "_id": str(self.offset), "status": 201}
             return {self.action: done | {"result": "created"}}
         reason = {"type": self.error.code, "reason": self.error.text}
-        return {self.action: {"_index": self.index, "status": self.error.status, "error": reason}}
+        # Senders of this form repeat a document for one status alone.
+        status = 429 if isinstance(self.error, TRY_AGAIN) else self.error.status
+        return {self.action: {"_index": self.index, "status": status, "error": reason}}
 
 
 def bulk_items(body: bytes, default_index: str | None) -> list[Item]:
@@ -175,8 +177,11 @@ def _action(line: bytes, default_index: str | None) -> tuple[str, str]:
     return name, index
 
 
-async def bulk(asking: Asking, items: list[Item]) -> dict[str, Any]:
-    """Store what can be stored, a batch for each topic; say of each document what became of it."""
+async def bulk(asking: Asking, items: list[Item]) -> tuple[dict[str, Any], LogdError | None]:
+    """Store what can be stored, a batch for each topic; say of each document what became of it.
+
+    Also the reason, where nothing at all is stored and all of it may be sent again.
+    """
     start_s = time.monotonic()
     topics: dict[str, list[Item]] = {}
     for item in items:
@@ -195,8 +200,10 @@ async def bulk(asking: Asking, items: list[Item]) -> dict[str, Any]:
             for i, item in enumerate(kept):
                 item.offset = pushed.offset + i
     took_ms = int((time.monotonic() - start_s) * 1000)
-    errors = any(item.error is not None for item in items)
-    return {"took": took_ms, "errors": errors, "items": [item.result() for item in items]}
+    failed = [item.error for item in items if item.error is not None]
+    again = len(failed) == len(items) and all(isinstance(error, TRY_AGAIN) for error in failed)
+    told = {"took": took_ms, "errors": bool(failed), "items": [item.result() for item in items]}
+    return told, failed[0] if failed and again else None
 
 
 def _not_too_many(topics: dict[str, Any]) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class Daemon:
         self.command += ["--host", "127.0.0.1:0", "--http-host", "off", *flags]
         self._said: list[str] = []
         self._heard = threading.Event()
+        self._says = threading.Condition()
         self._listener: threading.Thread | None = None
 
     def start(self) -> Self:
@@ -62,7 +63,9 @@ class Daemon:
         assert process.stderr is not None
         with process.stderr as lines:
             for line in lines:
-                self._said.append(line)
+                with self._says:
+                    self._said.append(line)
+                    self._says.notify_all()
                 if ready := re.search(r"ready tcp=(\S+) http=(\S+)", line):
                     self.address, self.http = ready[1], ready[2]
                     self._heard.set()
@@ -94,6 +97,11 @@ class Daemon:
     def log(self) -> str:
         """What it said since its last start."""
         return "".join(self._said)
+
+    def wait_said(self, text: str) -> None:
+        """Wait until it has said this."""
+        with self._says:
+            assert self._says.wait_for(lambda: text in self.log, HANG_S), self.log
 
     def topic_dir(self, topic: str) -> Path:
         return self.data_dir / "topics" / topic

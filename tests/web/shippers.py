@@ -1,0 +1,134 @@
+"""Other people's log shippers as plain processes: where they are, and how they are set up.
+
+`make shippers` unpacks them below `build/`; nothing is installed and no service is started. Where
+that was not possible, one that is installed is used, or the test is skipped and says why.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from daemon import HANG_S, ROOT
+
+UNPACKED = ROOT / "build" / "shippers"
+NODE_MODULES = ROOT / "build" / "npm" / "node_modules"
+_LIBRARIES = ("usr/lib/syslog-ng", "usr/lib/*-linux-gnu", "lib/*-linux-gnu")
+
+
+def program(name: str) -> str:
+    for directory in ("usr/sbin", "usr/bin"):
+        if (UNPACKED / directory / name).exists():
+            return str(UNPACKED / directory / name)
+    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    if found is None:
+        missing(f"{name} is neither installed nor unpacked")
+    return found
+
+
+def module(pattern: str) -> Path:
+    """The directory of the modules among which this one is."""
+    found = [path for root in (UNPACKED, Path("/")) for path in root.glob(f"usr/lib/{pattern}")]
+    if not found:
+        missing(f"{pattern} is neither installed nor unpacked")
+    return found[0].parent
+
+
+def missing(reason: str) -> NoReturn:
+    print(reason)
+    pytest.skip(f"{reason}; `make shippers` does it")
+
+
+@contextmanager
+def process(command: list[str], directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A shipper that runs, is asked to stop, and is ended where it does not. It may say things."""
+    found = [str(path) for pattern in _LIBRARIES for path in UNPACKED.glob(pattern)]
+    environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(found)}
+    with (directory / "said").open("wb") as said:
+        running = subprocess.Popen(
+            command, cwd=directory, env=environment, stdout=said, stderr=subprocess.STDOUT
+        )
+        try:
+            yield running
+        finally:
+            if running.poll() is None:
+                running.send_signal(signal.SIGTERM)
+            try:
+                running.wait(HANG_S)
+            except subprocess.TimeoutExpired:
+                running.kill()
+                running.wait()
+
+
+def rsyslog(directory: Path, action: str) -> list[str]:
+    """It reads the file `lines` from its beginning and hands it to this action."""
+    modules = module("*/rsyslog/omelasticsearch.so")
+    (directory / "rsyslog.conf").write_text(
+        f"""
+        global(workDirectory="{directory}" maxMessageSize="64k")
+        module(load="imfile")
+        module(load="omelasticsearch")
+        template(name="document" type="list" option.jsonf="on") {{
+            property(outname="message" name="msg" format="jsonf")
+        }}
+        input(type="imfile" File="{directory}/lines" Tag="test:" Ruleset="out")
+        ruleset(name="out") {{
+            action({action}
+                action.resumeRetryCount="-1" action.resumeInterval="1")
+        }}
+        """
+    )
+    arguments = ["-n", "-f", f"{directory}/rsyslog.conf", "-i", f"{directory}/pid", "-M"]
+    return [program("rsyslogd"), *arguments, str(modules)]
+
+
+def syslog_ng(directory: Path, url: str, body: str) -> list[str]:
+    """It reads the file `lines` and posts it in this form, many lines at a time."""
+    modules = module("syslog-ng/*/libhttp.so")
+    (directory / "syslog-ng.conf").write_text(
+        f"""@version: 3.38
+        options {{ time-reopen(1); stats-freq(0); }};
+        source lines {{ file("{directory}/lines" flags(no-parse) follow-freq(0.1)
+            log-iw-size(10000) log-fetch-limit(1000)); }};
+        destination logd {{
+            http(url("{url}") method("POST") body('{body}') delimiter("\\n")
+                 body-suffix("\\n") headers("Content-Type: text/plain") batch-lines(1000)
+                 batch-timeout(100) timeout(10)
+                 workers(1) persist-name("logd") retries(1000));
+        }};
+        log {{ source(lines); destination(logd); flags(flow-control); }};
+        """
+    )
+    files = {"cfgfile": "syslog-ng.conf", "persist-file": "state", "pidfile": "pid", "control": "c"}
+    arguments = [f"--{name}={directory}/{file}" for name, file in files.items()]
+    arguments += ["--foreground", "--no-caps", "--stderr", f"--module-path={modules}"]
+    return [program("syslog-ng"), *arguments]
+
+
+def pino(directory: Path, url: str, count: int) -> list[str]:
+    """A Node.js program that logs, and ends when all of it was sent."""
+    if not (NODE_MODULES / "pino-loki").exists():
+        missing("pino-loki is not there")
+    (directory / "node_modules").symlink_to(NODE_MODULES)
+    (directory / "log.cjs").write_text(
+        f"""
+        const pino = require("pino");
+        const options = {{
+            host: "{url}", labels: {{ app: "pino" }}, batching: {{ interval: 1, maxBufferSize: 0 }},
+        }};
+        const transport = pino.transport({{ target: "pino-loki", options }});
+        const logger = pino(transport);
+        transport.on("ready", () => {{
+            for (let n = 0; n < {count}; n++) logger.info({{ n }}, "line " + n);
+            transport.end();
+        }});
+        """
+    )
+    return [program("node"), "log.cjs"]
