@@ -24,7 +24,7 @@ from logd import http_bodies, http_ingest, http_page, http_reads, metrics
 from logd.asking import Asking
 from logd.commands import Batches
 from logd.config import Config
-from logd.errors import TRY_AGAIN, LogdError
+from logd.errors import TRY_AGAIN, LogdError, OutOfRange
 from logd.http_guard import SAFE_HEADERS, Guard
 from logd.http_log import post_log
 from logd.requests import Topics, number, topic_name
@@ -35,6 +35,7 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 RETRY_AFTER_S = 1
+_log = logging.getLogger("logd")
 
 
 class App:
@@ -73,7 +74,10 @@ class App:
         if scope["path"] == "/log" and scope["method"] == "POST":
             await post_log(self._connections, receive, send)
         else:
-            await self._routes(scope, receive, send)  # type: ignore[arg-type]
+            try:
+                await self._routes(scope, receive, send)  # type: ignore[arg-type]
+            except LogdError as error:
+                _log.warning("a response to GET %s breaks off: %s", ascii(scope["path"]), error)
 
     # -- routes ---------------------------------------------------------------------------------
 
@@ -113,7 +117,12 @@ class App:
         last = request.headers.get("last-event-id")
         if last:
             asked.start = number(last.encode("ascii", "replace"), "Last-Event-ID") + 1
-        await http_reads.stats(self.asking, asked.topic)  # a topic that is missing is a 404
+        # What is wrong is told before the stream begins: then it is too late.
+        known = await http_reads.stats(self.asking, asked.topic)
+        first, next_ = int(known["first"]), int(known["next"])
+        at = asked.start
+        if isinstance(at, int) and (at > next_ or (at < first and last is None)):
+            raise OutOfRange(f"first={first} next={next_}")
         events = http_reads.followed(self.asking, asked, or_first=last is not None)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(events, media_type=http_reads.EVENTS, headers=headers)

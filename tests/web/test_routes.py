@@ -171,7 +171,8 @@ def test_what_is_not_there(curl: Curl, daemon: Daemon) -> None:
     for path in ("/topics/nope", "/topics/nope/messages", "/topics/nope/follow"):
         answer = curl(path)
         assert (answer.status, answer.json()["error"]) == (404, "not-found")
-    assert curl("/topics/app/messages?from=5").json()["error"] == "out-of-range"
+    for path in ("/topics/app/messages?from=5", "/topics/app/follow?from=5"):
+        assert (curl(path).status, curl(path).json()["error"]) == (416, "out-of-range")
     assert curl("/nowhere").status == 404
     assert curl("/topics", "-X", "DELETE").status == 405
 
