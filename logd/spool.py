@@ -35,7 +35,7 @@ from logd.requests import Push
 SEGMENT_BYTES = 16 << 20
 SAVE_EVERY = 256  # acknowledgements; well below what the daemon remembers of a producer
 _PRODUCER = "spool"
-_NOTE = re.compile(r"[!-~]{1,256}")
+_NOTE = re.compile(r"[!-~]{1,300}")
 _log = logging.getLogger("logd.spool")
 
 
@@ -81,10 +81,10 @@ class Spool:
         return sum(segment.size for segment in self._segments)
 
     def append(self, push: Push, messages: int, note: str = "-") -> int:
-        """Keep a batch; its number. The note is one word of at most 256 printable characters."""
+        """Keep a batch; its number. The note is one word of at most 300 printable characters."""
         assert push.sum is not None
         if not _NOTE.fullmatch(note):
-            raise ValueError("a note is one word of 1 to 256 printable ASCII characters")
+            raise ValueError("a note is one word of 1 to 300 printable ASCII characters")
         if not self._segments or self._segments[-1].size >= self._segment_bytes:
             self._roll()
         number, segment = self.last + 1, self._segments[-1]

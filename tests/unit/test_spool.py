@@ -224,9 +224,9 @@ def test_notes(tmp_path: Path) -> None:
     assert list(spool.notes(7)) == [(8, "note-8"), (9, "note-9"), (10, "note-10")]
     spool.append(push(11), 1)
     assert list(spool.notes(10)) == [(11, "-")]
-    spool.append(push(12), 1, "!" * 256)
-    assert list(spool.notes(11)) == [(12, "!" * 256)]
-    for note in ("", "two words", "a\nb", "ä", "x" * 257):
+    spool.append(push(12), 1, "!" * 300)
+    assert list(spool.notes(11)) == [(12, "!" * 300)]
+    for note in ("", "two words", "a\nb", "ä", "x" * 301):
         with pytest.raises(ValueError, match="one word"):
             spool.append(push(13), 1, note)
     notes = spool.notes(0)
