@@ -41,6 +41,7 @@ run: $(READY)
 	@echo "  $(BIN)/log-cli write app 'hello, log'"
 	@echo "  $(BIN)/log-cli read app"
 	@echo "  $(BIN)/log-cli read app --forever"
+	@echo "or open http://127.0.0.1:1775/ in a browser"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
 test: check packages unit integration clients damage faults web browser
