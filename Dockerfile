@@ -1,5 +1,5 @@
 # docker build -t logd .
-# docker run --rm -p 127.0.0.1:1774:1774 -v logd-data:/data logd
+# docker run --rm -p 127.0.0.1:1774:1774 -p 127.0.0.1:1775:1775 -v logd-data:/data logd
 #
 # Settings come behind the image's name (logd --fsync always) or as LOGD_<NAME> variables.
 
@@ -27,7 +27,7 @@ ENV PATH="/opt/logd/bin:$PATH" PYTHONUNBUFFERED=1
 
 USER 1774
 VOLUME /data
-EXPOSE 1774
+EXPOSE 1774 1775
 HEALTHCHECK --interval=30s --timeout=5s CMD ["log-cli", "--host", "127.0.0.1:1774", "ping"]
 # A stop writes everything down first; give it longer than stop-timeout: docker stop --time 20.
-ENTRYPOINT ["logd", "--host", "0.0.0.0:1774", "--data-dir", "/data"]
+ENTRYPOINT ["logd", "--host", "0.0.0.0:1774", "--http-host", "0.0.0.0:1775", "--data-dir", "/data"]
