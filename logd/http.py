@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -24,9 +24,10 @@ from logd import http_bodies, http_ingest, http_page, http_reads, metrics
 from logd.asking import Asking
 from logd.commands import Batches
 from logd.config import Config
-from logd.errors import TRY_AGAIN, LogdError, OutOfRange
+from logd.errors import TRY_AGAIN, LogdError, OutOfRange, TooLarge
 from logd.http_guard import SAFE_HEADERS, Guard
 from logd.http_log import post_log
+from logd.http_protocol import bounded
 from logd.requests import Topics, number, topic_name
 from logd.service import Service
 from logd.tcp import Connections
@@ -35,7 +36,7 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 RETRY_AFTER_S = 1
-_log = logging.getLogger("logd")
+_GRACE_S = 1.0  # for what is under way when the daemon stops
 
 
 class App:
@@ -72,12 +73,9 @@ class App:
             await _refusal(error)(scope, receive, send)  # type: ignore[arg-type]
             return
         if scope["path"] == "/log" and scope["method"] == "POST":
-            await post_log(self._connections, receive, send)
+            await post_log(self._connections, scope, receive, send)
         else:
-            try:
-                await self._routes(scope, receive, send)  # type: ignore[arg-type]
-            except LogdError as error:
-                _log.warning("a response to GET %s breaks off: %s", ascii(scope["path"]), error)
+            await self._routes(scope, receive, send)  # type: ignore[arg-type]
 
     # -- routes ---------------------------------------------------------------------------------
 
@@ -100,6 +98,8 @@ class App:
     async def messages(self, request: Request) -> Response:
         accept = request.headers.get("accept", "")
         asked = http_reads.wanted(_topic(request), dict(request.query_params), accept)
+        if request.method == "HEAD":
+            return Response(media_type=asked.form)
         if asked.form == http_reads.RAW:
             return _raw(await http_reads.raw(self.asking, asked))
         pieces = http_reads.messages(self.asking, asked)
@@ -107,7 +107,7 @@ class App:
             first = await anext(pieces)  # a refusal comes before the response has begun
         except StopAsyncIteration:
             first = b""
-        return StreamingResponse(_chained(first, pieces), media_type=asked.form)
+        return StreamingResponse(_streamed(request, first, pieces), media_type=asked.form)
 
     async def follow(self, request: Request) -> Response:
         asked = http_reads.wanted(_topic(request), dict(request.query_params), "")
@@ -123,8 +123,11 @@ class App:
         at = asked.start
         if isinstance(at, int) and (at > next_ or (at < first and last is None)):
             raise OutOfRange(f"first={first} next={next_}")
-        events = http_reads.followed(self.asking, asked, or_first=last is not None)
+        followed = http_reads.followed(self.asking, asked, or_first=last is not None)
+        events = _streamed(request, b"", followed)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        if request.method == "HEAD":
+            return Response(media_type=http_reads.EVENTS, headers=headers)
         return StreamingResponse(events, media_type=http_reads.EVENTS, headers=headers)
 
     async def push(self, request: Request) -> Response:
@@ -177,7 +180,7 @@ async def refused(request: Request, error: Exception) -> Response:
 
 def _refusal(error: LogdError, details: dict[str, Any] | None = None) -> Response:
     headers = {"retry-after": str(RETRY_AFTER_S)} if isinstance(error, TRY_AGAIN) else {}
-    if error.closes:
+    if error.closes and not isinstance(error, TooLarge):  # whose rest is swallowed first
         headers["connection"] = "close"
     body = {"error": error.code, "text": error.text, **(details or {})}
     return JSONResponse(body, error.status, headers=headers)
@@ -188,10 +191,16 @@ def _raw(batches: Batches) -> Response:
     return Response(bytes(batches.data), media_type=http_reads.RAW, headers=headers)
 
 
-async def _chained(first: bytes, rest: Any) -> Any:
+async def _streamed(request: Request, first: bytes, rest: AsyncIterator[bytes]) -> Any:
+    """A response that has begun cannot be refused any more: it is cut off, so that nobody takes
+    what came for all of it."""
     yield first
-    async for piece in rest:
-        yield piece
+    try:
+        async for piece in rest:
+            yield piece
+    except LogdError:
+        request.scope["abort"]()
+        await asyncio.sleep(_GRACE_S)  # the end of the connection ends this
 
 
 def _topic(request: Request) -> str:
@@ -220,12 +229,12 @@ class HttpServer:
     def __init__(self, app: App, config: Config) -> None:
         self.app = app
         settings = uvicorn.Config(
-            app, loop="none", http="httptools", ws="none", lifespan="off", log_config=None,
-            access_log=False, server_header=False, date_header=False,
-            timeout_keep_alive=int(config.idle_timeout_s), timeout_graceful_shutdown=1,
-            limit_concurrency=config.max_connections, backlog=1024,
+            app, loop="none", http=bounded(app.asking.service), ws="none", lifespan="off",
+            log_config=None, access_log=False, server_header=False, date_header=False,
+            timeout_keep_alive=int(config.idle_timeout_s) + 1,
+            backlog=1024,
         )  # fmt: skip
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)  # the daemon says what it does
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)  # the daemon says what it does
         self._server = uvicorn.Server(settings)
         self._server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
         self._serving: asyncio.Task[None] | None = None
@@ -241,6 +250,11 @@ class HttpServer:
             await asyncio.sleep(0.001)
         return listening
 
+    def sweep(self, now_s: float) -> None:
+        """Once a second: cut off who is too slow."""
+        for connection in list(self._server.server_state.connections):
+            connection.check(now_s)  # type: ignore[union-attr]
+
     async def stop(self) -> None:
         """Take no more requests; what is under way has a second.
 
@@ -254,4 +268,7 @@ class HttpServer:
         for connection in list(self._server.server_state.connections):
             connection.shutdown()
         if self._serving is not None:
+            await asyncio.wait([self._serving], timeout=_GRACE_S)
+            for connection in list(self._server.server_state.connections):
+                connection.transport.abort()
             await self._serving

@@ -21,11 +21,14 @@ async def body(request: Request, limit_bytes: int, budget: Budget) -> AsyncItera
     taken = 0
     pieces: list[bytes] = []
     inflater = _inflater(request.headers.get("content-encoding", "identity"))
+    too_large = TooLarge(f"a body is at most {limit_bytes} bytes; send less at a time")
+    if int(request.headers.get("content-length", 0)) > limit_bytes:  # the parser knows it is one
+        raise too_large
     try:
         async for piece in _pieces(request):
             for part in _inflated(piece, inflater, limit_bytes - taken):
                 if taken + len(part) > limit_bytes:
-                    raise TooLarge(f"a body is at most {limit_bytes} bytes; send less at a time")
+                    raise too_large
                 if not budget.take(len(part)):
                     raise Busy("too many requests are under way; retry")
                 taken += len(part)

@@ -94,7 +94,9 @@ class Exchange(Connection):
         self._writable.set()
         self._copying: asyncio.Task[None] | None = None
         streams.connection = self
-        self.connection_made(streams)
+        self._transport = streams
+        connections.open.add(self)
+        self._service.connections += 1  # taken back when it is lost
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -137,22 +139,24 @@ class Exchange(Connection):
         self._sent_large()
 
 
-async def post_log(connections: Connections, receive: Receive, send: Send) -> None:
+async def post_log(connections: Connections, scope: Any, receive: Receive, send: Send) -> None:
     """Serve one request. What a short one gets is sent as a whole, with its length."""
     streams = _Streams()
     exchange = Exchange(connections, streams)
-    message = await receive()
     feeding: asyncio.Task[None] | None = None
     try:
-        more = _feed(exchange, message)
-        if not more and await _answer_short(streams, send):
-            return
-        feeding = asyncio.ensure_future(_feed_rest(exchange, streams, receive, more))
-        await _answer_long(streams, send)
+        more = _feed(exchange, await receive())
+        if more or not await _answer_short(streams, send):
+            feeding = asyncio.ensure_future(_feed_rest(exchange, streams, receive, more))
+            await _answer_long(streams, send)
     finally:
         if feeding is not None:
             feeding.cancel()
         exchange.connection_lost(None)
+    if streams.is_aborted:  # by a client that is gone or too slow, or by a disk that fails
+        scope["abort"]()
+        while (await receive())["type"] != "http.disconnect":
+            pass
 
 
 def _feed(exchange: Exchange, message: Any) -> bool:
@@ -198,11 +202,12 @@ async def _answer_short(streams: _Streams, send: Send) -> bool:
 
 
 async def _answer_long(streams: _Streams, send: Send) -> None:
+    """Send replies as they come."""
     await send(_start())
     while not streams.is_closed or streams.out:
         await streams.changed.wait()
         if streams.is_aborted:
-            raise ConnectionAbortedError("the rest of a reply could not be had")
+            return
         if out := streams.taken():
             await send({"type": "http.response.body", "body": out, "more_body": True})
     await send({"type": "http.response.body", "body": b""})

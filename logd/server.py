@@ -130,6 +130,8 @@ class Server:
         while True:
             await asyncio.sleep(1)
             self.connections.sweep()
+            if self._http is not None:
+                self._http.sweep(self.connections.now_s)
             self.store.check_retention()
 
     async def _finish(self) -> None:

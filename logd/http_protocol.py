@@ -1,0 +1,142 @@
+"""uvicorn's connection, with the bounds that it lacks: on time, on a request's head, on numbers.
+
+Always: whoever takes longer than `request-timeout` to send a request, or takes nothing of a
+response for `idle-timeout`, is cut off. One look a second over all connections does it; a request
+needs no timer of its own. The body of `POST /log` may go on for ever: there the commands in it have
+their own time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from logd.errors import BadRequest, Busy, TooLarge
+from logd.service import Service
+
+MAX_HEADERS = 100
+MAX_HEAD_BYTES = 64 * 1024
+STREAMS = "/log"
+_LINGER_S = 1.0
+
+
+class HttpProtocol(HttpToolsProtocol):
+    service: Service  # set by `bounded`
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._is_active = True  # since the last look
+        self._active_at_s = self._begun_at_s = self.service.scheduler.monotonic_s()
+        self._is_unfinished = self._is_in_head = self._is_streaming = self._is_refused = False
+        self._head_bytes = self._unsent_bytes = 0
+        self.service.connections += 1
+        if self.service.connections > self.service.config.max_connections:
+            self._refuse(503, Busy.code, "too many connections; retry later")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.service.connections -= 1
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
+        self._is_active = True
+        if self._is_in_head:
+            self._head_bytes += len(data)
+        elif not self._is_unfinished and not self._is_streaming:
+            self._is_unfinished = True
+            self._begun_at_s = self.service.scheduler.monotonic_s()
+        super().data_received(data)
+        if self._is_in_head and self._head_bytes > MAX_HEAD_BYTES:
+            text = f"the head of a request has at most {MAX_HEAD_BYTES} bytes"
+            self._refuse(431, TooLarge.code, text)
+
+    def _refuse(self, status: int, code: str, text: str) -> None:
+        """Answer without having read everything."""
+        body = b'{"error":"%s","text":"%s"}' % (code.encode(), text.encode())
+        headers = [b"connection: close", b"content-type: application/json"]
+        headers += [
+            b"content-length: %d" % len(body),
+            *([b"retry-after: 1"] if status == 503 else []),
+        ]
+        self.transport.write(b"\r\n".join([STATUS_LINE[status].rstrip(), *headers, b"", body]))
+        self._close_gently()
+
+    def _close_gently(self) -> None:
+        """Say no more, and swallow what comes for a moment: a reset would overtake the answer."""
+        self._is_refused = True
+        self.transport.write_eof()
+        self.service.scheduler.later(_LINGER_S, self.transport.close)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if (self._is_unfinished or self._is_streaming) and not self.transport.is_closing():
+            self._close_gently()
+
+    # -- what the parser tells ------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_unfinished = self._is_in_head = True
+        self._head_bytes = 0
+        self.scope["abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= MAX_HEADERS:
+            raise ValueError("too many headers")  # the parser makes a 400 of it
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        super().on_headers_complete()
+        if self.scope["http_version"] == "1.0":
+            self.cycle.send = _without_chunks(self.cycle)  # type: ignore[method-assign]
+        self._is_streaming = self.scope["path"] == STREAMS
+        self._is_unfinished = not self._is_streaming
+
+    def on_message_complete(self) -> None:
+        self._is_unfinished = self._is_streaming = False
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, BadRequest.code, "the request is not sound HTTP")
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def check(self, now_s: float) -> None:
+        """Once a second: has this client been too slow?"""
+        config, unsent_bytes = self.service.config, self.transport.get_write_buffer_size()
+        is_served = self.cycle is not None and not self.cycle.response_complete
+        if (
+            self._is_active
+            or unsent_bytes != self._unsent_bytes
+            or (is_served and not unsent_bytes)
+        ):
+            self._is_active, self._active_at_s = False, now_s
+        self._unsent_bytes = unsent_bytes
+        slow_s = now_s - self._begun_at_s if self._is_unfinished else 0.0
+        if slow_s > config.request_timeout_s or now_s - self._active_at_s > config.idle_timeout_s:
+            self.transport.abort()
+
+
+def _without_chunks(cycle: RequestResponseCycle) -> Any:
+    """HTTP/1.0 knows none: the end of the connection is the end of a response."""
+    send = cycle.send
+
+    async def unchunked(message: Any) -> None:
+        cycle.chunked_encoding = False
+        cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    return unchunked
+
+
+def bounded(service: Service) -> type[Any]:
+    """The protocol for uvicorn, which makes one for each connection."""
+    return type("Bounded", (HttpProtocol,), {"service": service})
