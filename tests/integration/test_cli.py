@@ -271,7 +271,7 @@ class Canned:
     def _answer(self, replies: tuple[bytes, ...]) -> None:
         connection, _ = self._listener.accept()
         with connection, connection.makefile("rb") as lines:
-            for reply in replies:
+            for reply in (b"ERR not-found no such topic\r\n", *replies):  # the first is for STATS
                 lines.readline()
                 connection.sendall(reply)
             lines.read()
