@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 STDIN = 0
 PIECE_BYTES = 1 << 18
+PATIENCE_S = 5.0  # with a daemon that is restarted meanwhile, or that refuses for the moment
 
 Messages = Annotated[
     list[str] | None,
@@ -64,7 +65,8 @@ def write(
 
     from logd.writer import Writer
 
-    with Writer(connect.address(ctx, host), topic, compress=compress) as writer:
+    address = connect.address(ctx, host)
+    with Writer(address, topic, compress=compress, patience_s=PATIENCE_S) as writer:
         if messages and messages != ["-"]:
             writer.write_many(map(os.fsencode, messages))
         else:
