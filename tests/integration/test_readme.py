@@ -1,7 +1,7 @@
 """The commands and programs in the documents do what is printed below them.
 
 `console` blocks are typed line by line into a shell, `python` blocks are run and, where a `text`
-block follows, must print it. Port 1774 is read as the port of the test's daemon.
+block follows, must print it. Ports 1774 and 1775 are read as those of the test's daemon.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from daemon import running
+from daemon import Daemon, running
 from test_docs import Fence, sections
 
 INTERRUPTED = 130
@@ -39,6 +39,8 @@ def typed(fence: Fence) -> list[Typed]:
     for line in fence.lines:
         if line.startswith("$ "):
             found.append(Typed(line[2:], []))
+        elif line.startswith("> ") and found[-1].line.endswith("\\") and not found[-1].output:
+            found[-1] = Typed(f"{found[-1].line}\n{line[2:]}", [])
         else:
             found[-1].output.append(line)
     return found
@@ -54,14 +56,21 @@ def why_no_netcat() -> str | None:
     return None if known else "this nc has no -N; install netcat-openbsd"
 
 
+def with_ports(text: str, daemon: Daemon) -> str:
+    ports = (address.rpartition(":")[2] for address in (daemon.address, daemon.http))
+    for written, port in zip(("1774", "1775"), ports, strict=True):
+        text = text.replace(written, port)
+    return text
+
+
 @contextmanager
-def shell(line: str, address: str, directory: Path) -> Iterator[subprocess.Popen[str]]:
+def shell(line: str, daemon: Daemon, directory: Path) -> Iterator[subprocess.Popen[str]]:
     """A shell that runs this line, and is killed where it takes too long."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with subprocess.Popen(
-        ["bash", "-c", line.replace("1774", address.rpartition(":")[2])],
+        ["bash", "-c", with_ports(line, daemon)],
         cwd=directory,
-        env={**os.environ, "PATH": path, "LOGD_HOST": address},
+        env={**os.environ, "PATH": path, "LOGD_HOST": daemon.address},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -76,9 +85,9 @@ def shell(line: str, address: str, directory: Path) -> Iterator[subprocess.Popen
             timer.cancel()
 
 
-def run_typed(one: Typed, address: str, directory: Path) -> None:
+def run_typed(one: Typed, daemon: Daemon, directory: Path) -> None:
     wanted = [line for line in one.output if line != "^C"]
-    with shell(one.line, address, directory) as process:
+    with shell(one.line, daemon, directory) as process:
         assert process.stdout is not None
         if wanted == one.output:
             got, code = process.stdout.read(), 0
@@ -99,8 +108,8 @@ def matches(wanted: list[str], got: str) -> bool:
     return re.fullmatch(pattern, got) is not None
 
 
-def run_python(program: str, address: str, directory: Path) -> str:
-    command = [sys.executable, "-c", program.replace("1774", address.rpartition(":")[2])]
+def run_python(program: str, daemon: Daemon, directory: Path) -> str:
+    command = [sys.executable, "-c", with_ports(program, daemon)]
     done = subprocess.run(
         command, cwd=directory, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
@@ -115,9 +124,11 @@ def test_console(blocks: list[Fence], tmp_path: Path) -> None:
     if any("| nc " in one.line for one in lines) and (reason := why_no_netcat()):
         print(reason)
         pytest.skip(reason)
-    with running(tmp_path) as daemon:
+    if any("curl " in one.line for one in lines) and shutil.which("curl") is None:
+        pytest.skip("there is no curl here")
+    with running(tmp_path, "--http-host", "127.0.0.1:0") as daemon:
         for one in lines:
-            run_typed(one, daemon.address, tmp_path)
+            run_typed(one, daemon, tmp_path)
 
 
 @pytest.mark.parametrize("blocks", sections("python", "text"))
@@ -126,6 +137,6 @@ def test_python(blocks: list[Fence], tmp_path: Path) -> None:
         printed = ""
         for block in blocks:
             if block.language == "python":
-                printed = run_python(block.text, daemon.address, tmp_path)
+                printed = run_python(block.text, daemon, tmp_path)
             else:
                 assert printed == block.text
