@@ -18,6 +18,7 @@ from bench.processes import BenchError, running, wait_for
 from bench.programs import Load, Programs
 
 READY = r"ready tcp=[^ ]*?:(\d+)"
+HTTP_READY = r"ready tcp=\S+ http=[^ ]*?:(\d+)"
 REDIS_READY = r"Ready to accept connections"
 NATS_READY = r"Listening for client connections on [^ ]*?:(\d+)"
 
@@ -32,6 +33,13 @@ class Peer:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def http_port(self) -> int:
+        """logd's other door."""
+        found = re.search(HTTP_READY, self.directory.with_name("logd.log").read_text())
+        if found is None:
+            raise BenchError("the daemon does not say where its HTTP is")
+        return int(found[1])
 
     def partitions(self, topic: str) -> list[Path]:
         """logd's files of a topic, in order of their offsets."""
@@ -48,7 +56,8 @@ def logd(directory: Path, fsync: str) -> Iterator[Peer]:
 def logd_on(data: Path, log: Path, *flags: str) -> Iterator[Peer]:
     """A daemon on a data directory that may be there already."""
     command: list[str | Path] = [sys.executable, "-m", "logd", "--data-dir", data]
-    with _serving([*command, "--host", "127.0.0.1:0", *flags], data, log) as peer:
+    command += ["--host", "127.0.0.1:0", "--http-host", "127.0.0.1:0"]
+    with _serving([*command, *flags], data, log) as peer:
         yield peer
 
 
@@ -84,6 +93,13 @@ def nats(directory: Path) -> Iterator[Peer]:
 def echo(directory: Path, request_bytes: int) -> Iterator[Peer]:
     data, log = _places(directory, "echo")
     with _serving([sys.executable, "-m", "bench.echo", str(request_bytes)], data, log) as peer:
+        yield peer
+
+
+@contextmanager
+def http_echo(directory: Path) -> Iterator[Peer]:
+    data, log = _places(directory, "http-echo")
+    with _serving([sys.executable, "-m", "bench.http_echo"], data, log) as peer:
         yield peer
 
 

@@ -17,10 +17,10 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from logd import http_bodies, http_ingest, http_page, http_reads, metrics
+from logd import http_bodies, http_ingest, http_openapi, http_page, http_reads, metrics
 from logd.asking import Asking
 from logd.commands import Batches
 from logd.config import Config
@@ -46,24 +46,24 @@ class App:
         self.asking = Asking(service)
         self._connections, self._config = connections, config
         self._guard = Guard(config.http_names)
-        self._routes = Starlette(
-            routes=[
-                Route("/topics", self.topics),
-                Route("/topics/{topic}", self.topic, methods=["GET"]),
-                Route("/topics/{topic}", self.push, methods=["POST"]),
-                Route("/topics/{topic}/messages", self.messages),
-                Route("/topics/{topic}/follow", self.follow),
-                Route("/stats", self.stats),
-                Route("/metrics", self.metrics),
-                Route("/loki/api/v1/push", self.loki, methods=["POST"]),
-                Route("/_bulk", self.bulk, methods=["POST", "PUT"]),
-                Route("/{index}/_bulk", self.bulk, methods=["POST", "PUT"]),
-                Route("/healthz", self.healthz),
-                Route("/readyz", self.readyz),
-                *http_page.routes(),
-            ],
-            exception_handlers={LogdError: refused},
-        )
+        self.routes = [
+            Route("/topics", self.topics),
+            Route("/topics/{topic}", self.topic, methods=["GET"]),
+            Route("/topics/{topic}", self.push, methods=["POST"]),
+            Route("/topics/{topic}/messages", self.messages),
+            Route("/topics/{topic}/follow", self.follow),
+            Route("/stats", self.stats),
+            Route("/metrics", self.metrics),
+            Route("/loki/api/v1/push", self.loki, methods=["POST"]),
+            Route("/_bulk", self.bulk, methods=["POST", "PUT"]),
+            Route("/{index}/_bulk", self.bulk, methods=["POST", "PUT"]),
+            Route("/_cat/health", self.cat_health),
+            Route("/openapi.json", self.openapi),
+            Route("/healthz", self.healthz),
+            Route("/readyz", self.readyz),
+            *http_page.routes(),
+        ]
+        self._app = Starlette(routes=self.routes, exception_handlers={LogdError: refused})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         send = _with_safe_headers(send)
@@ -75,7 +75,7 @@ class App:
         if scope["path"] == "/log" and scope["method"] == "POST":
             await post_log(self._connections, scope, receive, send)
         else:
-            await self._routes(scope, receive, send)  # type: ignore[arg-type]
+            await self._app(scope, receive, send)  # type: ignore[arg-type]
 
     # -- routes ---------------------------------------------------------------------------------
 
@@ -159,15 +159,27 @@ class App:
         page = metrics.page(self.asking.service)
         return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    async def openapi(self, request: Request) -> Response:
+        return JSONResponse(http_openapi.DOCUMENT)
+
+    async def cat_health(self, request: Request) -> Response:
+        """What senders of the bulk form ask before they send."""
+        reasons = self._not_ready()
+        return PlainTextResponse(
+            "logd red\n" if reasons else "logd green\n", 503 if reasons else 200
+        )
+
     async def healthz(self, request: Request) -> Response:
         """The loop turns: this answer shows it."""
         return JSONResponse({"ok": True})
 
     async def readyz(self, request: Request) -> Response:
-        reasons = self.asking.service.not_ready()
-        if self.asking.stopping:
-            reasons.append("the daemon is stopping")
+        reasons = self._not_ready()
         return JSONResponse({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
+
+    def _not_ready(self) -> list[str]:
+        stopping = ["the daemon is stopping"] if self.asking.stopping else []
+        return self.asking.service.not_ready() + stopping
 
 
 # -- answers ------------------------------------------------------------------------------------

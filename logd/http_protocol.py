@@ -76,7 +76,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if (self._is_unfinished or self._is_streaming) and not self.transport.is_closing():
+        answered_early = self.cycle.response_complete and self.cycle.more_body
+        if answered_early and not self.transport.is_closing():
             self._close_gently()
 
     # -- what the parser tells ------------------------------------------------------------------

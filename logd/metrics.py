@@ -25,7 +25,7 @@ OTHER = "_other"  # no topic can be called that
 # By name in STATS: name of the metric, its help. Summed for topics without a label of their own.
 COUNTERS = {
     "stored_messages": ("topic_stored_messages", "Messages stored since the start"),
-    "stored_bytes": ("topic_stored_bytes", "Bytes of messages stored since the start"),
+    "stored_bytes": ("topic_stored_bytes", "Bytes stored since the start, headers included"),
 }
 GAUGES = {
     "first": ("topic_first_offset", "The oldest offset that can be read"),
