@@ -45,7 +45,7 @@ class Victim(Daemon):
         """Run it, and do not wait: perhaps it never gets ready."""
         traced = bool(tracing or output)
         self._said, self._heard, self.address = [], threading.Event(), ""
-        flags = ["--data-dir", str(self.data_dir), "--host", "127.0.0.1:0"]
+        flags = ["--data-dir", str(self.data_dir), "--host", "127.0.0.1:0", "--http-host", "off"]
         for name, value in self.settings.items():
             flags += [f"--{name.replace('_', '-')}", str(value)]
         forked = self._nursery.fork(flags, held=traced, namespace=self.namespace)
