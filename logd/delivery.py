@@ -163,8 +163,7 @@ class Delivery:
         self._busy_until_s = monotonic() + timeout_s
         poll = select.poll()
         poll.register(link, _events(link))
-        with self._attendant.unlocked():
-            poll.poll(timeout_s * 1000)
+        self._attendant.unlocked(partial(poll.poll, timeout_s * 1000))
         if self._link is link:
             self._exchange(link)
 
@@ -238,8 +237,7 @@ class Delivery:
 
     def _connect(self) -> None:
         try:
-            with self._attendant.unlocked():
-                link, seen = self._dial()
+            link, seen = self._attendant.unlocked(self._dial)
         except (ConnectionLost, LogdError) as error:
             self._put_off(error)
         else:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from logd import Client, Message, Reader, Writer
-from logd.client import ConnectionLost, Pushed
+from logd.addresses import ConnectionLost
+from logd.commands import Pushed
 from logd.errors import ChecksumMismatch, NotFound, OutOfRange, TooLarge
 from logd.requests import At, Push
 
@@ -137,7 +138,7 @@ def test_a_message_above_the_limit_is_refused_with_the_reason(daemon: Daemon) ->
 def test_a_daemon_that_goes_away(daemon: Daemon) -> None:
     with Client(daemon.address) as client:
         client.push("app", [b"x"])
-        writer = Writer(daemon.address, "app", linger_s=None)
+        writer = Writer(daemon.address, "app", linger_s=None, patience_s=0.5)
         writer.write(b"never acknowledged")
         daemon.stop()
         with pytest.raises(ConnectionLost, match=daemon.address):
