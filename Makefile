@@ -7,12 +7,12 @@ READY := $(VENV)/ready
 DATA ?= data
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit integration damage faults test-faults mutations bench packages bench-packages constraints clean
+.PHONY: help run test check unit integration clients damage faults test-faults mutations bench packages bench-packages constraints clean
 
 help:
 	@echo "make run     set up, start the daemon on 127.0.0.1:1774 with its data in ./$(DATA)"
 	@echo "make test    set up, then lint, type check and run every test"
-	@echo "make check   lint and type check only;  make unit, integration, damage, faults: one part of the tests"
+	@echo "make check   lint and type check only;  make unit, integration, clients, damage, faults: one part of the tests"
 	@echo "make test-faults   the long part: thousands of kills and crashes, and what it survived"
 	@echo "make mutations     take safety measures out of a copy, one by one, and see a test notice"
 	@echo "make bench   measure, as ratios to other things measured in the same run"
@@ -34,7 +34,7 @@ run: $(READY)
 	@echo "  $(BIN)/log-cli read app --forever"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
-test: check packages unit integration damage faults
+test: check packages unit integration clients damage faults
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -47,6 +47,10 @@ unit: $(READY)
 integration: $(READY)
 	$(BIN)/pytest tests/integration
 
+# Clients behind a bad line, on daemons that are killed, and killed themselves.
+clients: $(READY)
+	$(BIN)/pytest tests/clients
+
 damage: $(READY)
 	$(BIN)/pytest tests/damage
 
@@ -54,7 +58,7 @@ faults: $(READY)
 	$(BIN)/pytest tests/faults
 
 test-faults: $(READY) packages
-	LOGD_LONG=1 $(BIN)/pytest tests/damage tests/faults
+	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults
 
 # Take safety measures out of a copy of the code one by one; a named test has to notice each.
 mutations: $(READY) packages

@@ -9,7 +9,7 @@ from damage.promises import ALL, Expected, at_check, at_start, index_fits, reada
 from damage.small_log import Files, Part, State, Stored, read_files, slots
 from logd import offline
 from logd.batch import split_body
-from logd.client import Batches
+from logd.commands import Batches
 from logd.disk import NotCached
 from logd.errors import DamagedBatch, Faulted, LogdError
 from logd.files import Opened

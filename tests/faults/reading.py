@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from daemon import HANG_S, batches
 
 from logd import Client
-from logd.client import Batches
+from logd.commands import Batches
 from logd.errors import Internal
 
 _READ_TRIES = 100

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, cast
 
+from logd.addresses import ConnectionLost
 from logd.batch import body_sum
-from logd.client import ConnectionLost, Pushed
+from logd.commands import Pushed
 from logd.errors import LogdError
 from logd.requests import Push
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logd import Client
-from logd.client import parse_address
+from logd.addresses import parse_address
 from logd.errors import Busy
 
 from .links import Link

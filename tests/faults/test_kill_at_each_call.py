@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logd import Client
-from logd.client import ConnectionLost
+from logd.addresses import ConnectionLost
 
 from .calls import CHANGES, Target, read_calls, targets, trace
 from .reading import read_all, wait_until

@@ -18,8 +18,8 @@ from daemon import HANG_S, batches
 from daemon import push as push_bytes
 
 from logd import Client
+from logd.addresses import ConnectionLost, parse_address
 from logd.batch import body_sum
-from logd.client import ConnectionLost, parse_address
 from logd.errors import Internal, IoError, NotFound, ShuttingDown
 
 LINE, PLAIN, SUM, ID = "line", "plain", "sum", "id"  # how a writer pushes

@@ -17,7 +17,7 @@ from cli import write
 from cli.failures import Misuse, explain
 from cli.output import Form, renderer, table
 from cli.since import iso_time, parse_since
-from logd.client import ConnectionLost
+from logd.addresses import ConnectionLost
 from logd.errors import BadTopic, Busy, DamagedBatch, Faulted, NotFound, OutOfRange
 from logd.reader import Batch
 

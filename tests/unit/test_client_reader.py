@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logd.batch import GAP, body_sum, compress, encode_body, encode_header
-from logd.client import Batches, Client
+from logd.client import Client
+from logd.commands import Batches
 from logd.errors import DamagedBatch, NotFound, OutOfRange
 from logd.reader import Batch, Gap, Message, Reader, check
 from logd.requests import At, Read, Where

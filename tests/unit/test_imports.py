@@ -43,7 +43,8 @@ STORAGE = (
     "topic", "store", "offline", "service",
 )  # fmt: skip
 CLIENTS = (
-    "client", "link", "attendant", "delivery", "spool", "gathering", "reader", "writer", "__init__",
+    "client", "link", "attendant", "backlog", "dialing", "delivery", "spool", "gathering", "reader",
+    "writer", "__init__",
 )  # fmt: skip
 LOOPS = {
     "aiohttp", "asyncio", "http", "select", "selectors", "signal", "socket", "socketserver", "ssl",

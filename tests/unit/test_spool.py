@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logd import spool as spool_module
 from logd.batch import LINES, body_sum
 from logd.requests import Push
 from logd.spool import SAVE_EVERY, Spool, SpoolError
@@ -310,7 +310,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
 
 def test_a_clock_that_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([5_000, 1_000, 3_000, 500, 6_000])
-    monkeypatch.setattr(spool_module.time, "time_ns", lambda: next(times) * 1_000_000)
+    monkeypatch.setattr(time, "time_ns", lambda: next(times) * 1_000_000)
     spool = Spool(tmp_path)
     fill(spool, 1, 2, 3)
     kill(spool)
