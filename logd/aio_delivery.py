@@ -17,8 +17,9 @@ from typing import Any, Protocol
 from logd import commands
 from logd.addresses import ConnectionLost, Target, lost
 from logd.aio_client import Client
+from logd.backlog import WINDOW_BYTES
 from logd.commands import Pushed
-from logd.delivery import WINDOW_BYTES, Loss
+from logd.delivery import Loss
 from logd.epochs import Seen
 from logd.errors import LogdError, NotFound
 from logd.outbox import Batch, Outbox, Refused, Stored

@@ -12,10 +12,12 @@ import math
 import os
 import select
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from time import monotonic
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 _NESTED_S = 0.05  # of sleep at a time, where a callback waits for its own thread
 _log = logging.getLogger("logd.writer")
@@ -37,8 +39,7 @@ class Job(Protocol):
 class Attendant:
     def __init__(self, lock: threading.Lock, job: Job) -> None:
         self._lock, self._job = lock, job
-        self._progress = threading.Condition(lock)
-        self._waiting = 0  # threads that wait for it
+        self._waiters: list[threading.Lock] = []  # one for each thread that waits
         self._later: list[Callable[[], object]] = []
         self._thread: threading.Thread | None = None
         self._bell = -1
@@ -74,15 +75,18 @@ class Attendant:
         if self.is_current:  # a callback: nobody else would do it, or tell it that all is done
             self._turn(_NESTED_S if timeout_s is None else min(timeout_s, _NESTED_S))
             return
-        self._waiting += 1
         self.attend(math.inf)  # nobody is woken: what is to be done is known
-        try:
-            self._progress.wait(timeout_s)
-        finally:
-            self._waiting -= 1
+        waiter = threading.Lock()
+        waiter.acquire()
+        self._waiters.append(waiter)
+        timeout_s = -1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX)
+        self.unlocked(partial(waiter.acquire, timeout=timeout_s))
 
     def wake_all(self) -> None:
-        self._progress.notify_all()
+        """Those who wait are to look again."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.release()
 
     def end(self) -> None:
         """Stop it, and wait until it has. The lock is released meanwhile."""
@@ -91,8 +95,7 @@ class Attendant:
         self._ended = True
         if self._thread is not None and not self.is_current:
             os.eventfd_write(self._bell, 1)
-            with self.unlocked():
-                self._thread.join()
+            self.unlocked(self._thread.join)
         self.call_later()
         self.wake_all()
         if self._bell >= 0:
@@ -105,11 +108,11 @@ class Attendant:
             bell, self._bell = self._bell, -1
             os.close(bell)
 
-    @contextmanager
-    def unlocked(self) -> Iterator[None]:
+    def unlocked(self, call: Callable[[], T]) -> T:
+        """What waits. Not a context manager: a signal in the middle of one would break the lock."""
         try:
-            self._lock.release()  # in here, so that a signal right behind it takes the lock back
-            yield
+            self._lock.release()
+            return call()
         finally:
             self._lock.acquire()
 
@@ -117,12 +120,7 @@ class Attendant:
         """Make the calls that are due; were there any?"""
         later, self._later = self._later, []
         if later:
-            with self.unlocked():
-                for call in later:
-                    try:
-                        call()
-                    except Exception:  # noqa: BLE001  (it is the program's own)
-                        _log.exception("a callback of a logd writer failed; the writer goes on")
+            self.unlocked(partial(_call_all, later))
         return bool(later)
 
     # -- the thread -----------------------------------------------------------------------------
@@ -151,8 +149,7 @@ class Attendant:
     def _turn(self, longest_s: float | None) -> None:
         self._asked = False
         pause_s = self._job.turn()
-        if self._waiting:
-            self.wake_all()
+        self.wake_all()
         if not self.call_later() and not self._asked and not self._ended:
             self._sleep(pause_s if longest_s is None else min(pause_s, longest_s))
 
@@ -163,10 +160,17 @@ class Attendant:
         if watched is not None:
             poll.register(*watched)
         self._wakes_at_s = monotonic() + pause_s
-        with self.unlocked():
-            poll.poll(pause_s * 1000 + 1)
+        self.unlocked(partial(poll.poll, pause_s * 1000 + 1))
         self._wakes_at_s = 0.0
         try:
             os.eventfd_read(self._bell)
         except BlockingIOError:
             pass
+
+
+def _call_all(calls: list[Callable[[], object]]) -> None:
+    for call in calls:
+        try:
+            call()
+        except Exception:  # noqa: BLE001  (it is the program's own)
+            _log.exception("a callback of a logd writer failed; the writer goes on")

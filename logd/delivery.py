@@ -17,20 +17,19 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from logd import commands
 from logd.addresses import ConnectionLost, Target, addresses, lost
 from logd.attendant import Attendant
-from logd.client import Client
+from logd.backlog import Backlog, Offers
+from logd.dialing import dial
 from logd.epochs import Seen, kept
-from logd.errors import Internal, LogdError, NotFound
+from logd.errors import Internal, LogdError
 from logd.link import Link
-from logd.outbox import Batch, Clash, Forgotten, Hopeless, Later, Outbox, Outcome, Refused, Stored
+from logd.outbox import Batch, Clash, Forgotten, Hopeless, Later, Outcome, Refused, Stored
 from logd.pauses import Pauses
-from logd.spool import Spool
 
-WINDOW_BYTES = 8 << 20  # of a spool's batches in memory at a time
 _LONGEST_SLEEP_S = 60.0
 _BUSY_S = 0.01
 _WATCH_S = 0.1  # at a time, by a thread that waits
@@ -72,15 +71,14 @@ class Delivery:
         owner: Owner,
         lock: threading.Lock,
         *,
-        outbox: Outbox,
-        spool: Spool | None,
+        backlog: Backlog,
         patience_s: float | None,
         timeout_s: float,
     ) -> None:
         self._target, self._topic, self._timeout_s = target, topic, timeout_s
         self._address = ", ".join(addresses(target))
-        self._outbox, self._spool, self._owner = outbox, spool, owner
-        outbox.settled = self._settled
+        self.backlog, self._outbox, self._owner = backlog, backlog.outbox, owner
+        self._outbox.settled = self._settled
         self._attendant = Attendant(lock, self)
         self.attend = self._attendant.attend
         self._patience_s = patience_s
@@ -90,46 +88,20 @@ class Delivery:
         self._pauses = Pauses()
         self._retry_at_s = 0.0
         self._moved_at_s = 0.0  # when something was settled, or added where nothing waited
-        self._settled_number = 0
         self._heard_at_s = 0.0  # when the daemon showed a sign of life
         self._busy_until_s = 0.0  # till then one of the program's own threads does the work
         self._is_watched = False  # by such a thread
         self._seen: Seen | None = None
         self._next_offset = 0  # behind all that was acknowledged
         self._is_loss_told = False  # on this connection
-        self._offers: dict[int, list[tuple[int, Any]]] = {}  # of batches that are in the spool
 
     # -- for the writer, with the lock held -------------------------------------------------------
 
-    @property
-    def is_done(self) -> bool:
-        """Is everything that was added acknowledged?"""
-        return not self._outbox and (self._spool is None or not self._spool.unread_bytes)
-
-    @property
-    def last(self) -> int:
-        """The number of the batch that was added last."""
-        return self._outbox.last if self._spool is None else self._spool.last
-
-    def is_settled(self, number: int) -> bool:
-        """Has every batch up to this one been stored, or refused?"""
-        return self._settled_number >= number or self.is_done
-
-    @property
-    def size(self) -> int:
-        """Bytes that wait: in memory, or with a spool on disk."""
-        return self._outbox.size if self._spool is None else self._spool.size
-
     def add(self, batch: Batch, note: str = "-") -> None:
         """Take over a batch: it has a number from then on. OSError where the spool cannot."""
-        if self.is_done:
+        if self.backlog.is_done:
             self._moved_at_s = monotonic()
-        if self._spool is None:
-            self._outbox.add(batch)
-        else:
-            batch.number = self._spool.append(batch.push, batch.messages, note)
-            if batch.offers:
-                self._offers[batch.number] = batch.offers
+        self.backlog.add(batch, note)
 
     def move(self) -> None:
         """Send what the socket takes at once, and leave the rest to the thread."""
@@ -163,8 +135,7 @@ class Delivery:
         self._busy_until_s = monotonic() + timeout_s
         poll = select.poll()
         poll.register(link, _events(link))
-        with self._attendant.unlocked():
-            poll.poll(timeout_s * 1000)
+        self._attendant.unlocked(partial(poll.poll, timeout_s * 1000))
         if self._link is link:
             self._exchange(link)
 
@@ -178,17 +149,15 @@ class Delivery:
         self._hang_up()
         self._give_up(ConnectionLost("the writer was closed before this was stored"))
         self._attendant.call_later()
-        if self._spool is not None:
-            self._spool.close()
+        self.backlog.close()
 
     def abandon(self) -> None:
         """In a forked child: close its copies of what is the parent's, without a word."""
         self._hang_up()
         self._attendant.abandon()
-        if self._spool is not None:
-            self._spool.abandon()
+        self.backlog.abandon()
 
-    def resolve(self, offers: list[tuple[int, Any]], result: int | Exception) -> None:
+    def resolve(self, offers: Offers, result: int | Exception) -> None:
         """Tell futures, soon and without the lock."""
         for i, future in offers:
             self._attendant.later(
@@ -202,11 +171,11 @@ class Delivery:
         if self.failure is not None:
             return _LONGEST_SLEEP_S
         due_s = self._owner.tend(now_s)
-        if not self.is_done and self._is_out_of_patience(now_s):
+        if not self.backlog.is_done and self._is_out_of_patience(now_s):
             self._fail(self.trouble or lost(self._address, "it did not answer in time"))
         elif self._link is not None:
             self._tend_link(self._link, now_s)
-        elif not self.is_done and now_s >= self._retry_at_s:
+        elif not self.backlog.is_done and now_s >= self._retry_at_s:
             self._connect()
         return max(0.0, min(self._deadlines_s(monotonic(), due_s)))
 
@@ -234,7 +203,7 @@ class Delivery:
         yield _LONGEST_SLEEP_S if due_s is None else due_s
         if self._busy_until_s > now_s:
             yield self._busy_until_s - now_s
-        if not self.is_done:
+        if not self.backlog.is_done:
             yield self._timeout_s
             if self._retry_at_s > now_s:
                 yield self._retry_at_s - now_s
@@ -245,23 +214,14 @@ class Delivery:
 
     def _connect(self) -> None:
         try:
-            with self._attendant.unlocked():
-                link, seen = self._dial()
+            link, seen = self._attendant.unlocked(self._dial)
         except (ConnectionLost, LogdError) as error:
             self._put_off(error)
         else:
             self._linked(link, seen)
 
     def _dial(self) -> tuple[Link, Seen | None]:
-        client = Client(self._target, timeout_s=self._timeout_s)
-        try:
-            seen = _seen(client, self._topic)
-        except BaseException:
-            client.close()
-            raise
-        connection = client.detach()
-        assert connection is not None
-        return Link(connection, client.address), seen
+        return dial(self._target, self._topic, self._timeout_s)
 
     def _linked(self, link: Link, seen: Seen | None) -> None:
         self._link, self._heard_at_s = link, monotonic()
@@ -299,22 +259,13 @@ class Delivery:
             raise
 
     def _send(self, link: Link) -> None:
-        self._refill()
+        self.backlog.refill(self._topic)
         if not self._outbox.in_flight:
             self._heard_at_s = monotonic()
         while (push := self._outbox.next()) is not None:
             link.send(commands.push(push))
         if link.push_out():
             self._heard_at_s = monotonic()
-
-    def _refill(self) -> None:
-        """From the spool, as much as is good to have in memory."""
-        while self._spool is not None and self._outbox.size < WINDOW_BYTES:
-            found = self._spool.read(self._topic)
-            if found is None:
-                return
-            number, push, messages = found
-            self._outbox.add(Batch(push, messages, self._offers.pop(number, []), number))
 
     def _lose(self, error: ConnectionLost) -> None:
         self._hang_up()
@@ -333,11 +284,10 @@ class Delivery:
     # -- outcomes -------------------------------------------------------------------------------
 
     def _settled(self, batch: Batch, result: int | LogdError) -> None:
-        if self._spool is not None:
-            self._spool.forget(batch.number)
+        self.backlog.settle(batch)
         if batch.offers:
             self.resolve(batch.offers, result)
-        self._moved_at_s, self._settled_number = monotonic(), batch.number
+        self._moved_at_s = monotonic()
         if isinstance(result, int):
             self._next_offset = result + batch.messages
             self._owner.stored(batch, result)  # it counts: so this comes last, see Outbox
@@ -374,11 +324,7 @@ class Delivery:
 
     def _give_up(self, error: Failure) -> None:
         """Tell whoever waits for a batch. A spool keeps it all the same."""
-        for batch in self._outbox.give_up():
-            self.resolve(batch.offers, error)
-        for offers in self._offers.values():
-            self.resolve(offers, error)
-        self._offers.clear()
+        self.resolve(self.backlog.give_up(), error)
 
 
 def _events(link: Link) -> int:
@@ -392,12 +338,3 @@ def _resolve(future: Future[int], result: int | Exception) -> None:
         future.set_exception(result)
     else:
         future.set_result(result)
-
-
-def _seen(client: Client, topic: str) -> Seen | None:
-    try:
-        return Seen.of(client.stats(topic))
-    except NotFound:
-        return None
-    except ValueError as error:
-        raise lost(client.address, str(error)) from None

@@ -162,7 +162,9 @@ class Gathering:
     @property
     def _is_full(self) -> bool:
         # Where all is done one batch more is always taken: a spool keeps its newest file.
-        return self._delivery.size >= self._room_bytes and not self._delivery.is_done
+        return (
+            self._delivery.backlog.size >= self._room_bytes and not self._delivery.backlog.is_done
+        )
 
     def _wait(self, timeout_s: float | None) -> None:
         if self._disk_error is not None:
@@ -191,7 +193,7 @@ class Gathering:
         self.dropped += messages
 
     def _what_waits(self) -> str:
-        text = f"{self._delivery.size} bytes still wait for the daemon of {self._topic}"
+        text = f"{self._delivery.backlog.size} bytes still wait for the daemon of {self._topic}"
         return text if self._disk_error is None else f"{text}, and {self._disk_error}"
 
     def _place_of(self, message: bytes, *, is_new: bool = False) -> int | None:

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Literal, Self
 
 from logd.addresses import Target
+from logd.backlog import Backlog
 from logd.commands import checked_topic
 from logd.delivery import Delivery, Loss
 from logd.errors import BadRequest, LogdError
@@ -96,13 +97,13 @@ class Writer(Gathering):
         try:
             self._delivery = Delivery(
                 target, self._topic, self, self._lock,
-                outbox=self._outbox(producer, max_in_flight), spool=self.spool,
+                backlog=Backlog(self._outbox(producer, max_in_flight), self.spool),
                 patience_s=PATIENCE_S if patience_s is None and spool is None else patience_s,
                 timeout_s=timeout_s,
             )  # fmt: skip
             if (connect or ("later" if spool else "now")) == "now":
                 self._delivery.connect_now()
-            if not self._delivery.is_done:
+            if not self._delivery.backlog.is_done:
                 self._delivery.attend(0.0)  # something is left of an earlier life
         except BaseException:
             if self.spool is not None:
@@ -142,8 +143,8 @@ class Writer(Gathering):
             self._check()
             while not self._sent(len(self._buffer)):
                 self._wait_until(end_s)
-            last = self._delivery.last
-            while not self._delivery.is_settled(last):
+            last = self._delivery.backlog.last
+            while not self._delivery.backlog.is_settled(last):
                 self._wait_until(end_s)
             self._check()
 

@@ -25,6 +25,11 @@ FORWARD_FILES = "tests/unit/test_forward_files.py::"
 POSITION = "tests/damage/test_every_position.py::"
 CURSORS = "tests/damage/test_cursors.py::"
 KEEPER = "tests/unit/test_keeper.py::"
+OUTBOX = "tests/unit/test_outbox.py::"
+SPOOL = "tests/unit/test_spool.py::"
+WRITER = "tests/unit/test_client_writer.py::"
+DELIVERY = "tests/unit/test_writer_delivery.py::"
+LINK = "tests/unit/test_link.py::"
 
 
 class Mutation(NamedTuple):
@@ -202,6 +207,68 @@ MUTATIONS = [
     Mutation("cursors: a name that is gone is told to be unknown", "logd/cursors.py",
              "bool(lost) or len(cursors) < count", "False",
              CURSORS + "test_cut_or_flipped_anywhere"),
+    # -- writers
+    Mutation("outbox: the first on a connection not alone", "logd/outbox.py",
+             "self.in_flight, self._alone, self._held = 0, True, False",
+             "self.in_flight, self._held = 0, False",
+             OUTBOX + "test_whatever_happens_each_batch_is_there_once_and_in_order"),
+    Mutation("outbox: the first of a life not alone", "logd/outbox.py",
+             "            if self.in_flight:\n                return None\n", "",
+             OUTBOX + "test_the_first_of_a_new_life_travels_alone"),
+    Mutation("outbox: old name behind a refused batch", "logd/outbox.py",
+             "            self._rename()\n", "            pass\n",
+             OUTBOX + "test_whatever_happens_each_batch_is_there_once_and_in_order"),
+    Mutation("outbox: goes on before all answers are there", "logd/outbox.py",
+             "if self._held or self._verdict or", "if self._held or",
+             OUTBOX + "test_a_refusal_is_told_when_those_behind_it_are_answered_too"),
+    Mutation("outbox: new names without end", "logd/outbox.py",
+             "        if self._is_new_name:\n", "        if False:\n",
+             OUTBOX + "test_a_daemon_that_is_never_content_is_hopeless"),
+    Mutation("outbox: leaves before it is told", "logd/outbox.py",
+             "        self.settled(batch, pushed.offset)\n        self.size -= batch.size\n"
+             "        del self._batches[0]\n",
+             "        self.size -= batch.size\n        del self._batches[0]\n"
+             "        self.settled(batch, pushed.offset)\n",
+             DELIVERY + "test_a_signal_at_each_place"),
+    Mutation("gathering: leaves the buffer before it is somewhere else", "logd/gathering.py",
+             "        try:\n            self._delivery.add(batch)\n        finally:\n"
+             "            if batch.number:\n                del self._buffer[: batch.messages]\n",
+             "        del self._buffer[: batch.messages]\n"
+             "        try:\n            self._delivery.add(batch)\n        finally:\n"
+             "            if batch.number:\n",
+             DELIVERY + "test_a_signal_anywhere_loses_and_doubles_nothing"),
+    Mutation("delivery: a signal leaves the connection in use", "logd/delivery.py",
+             '            self._lose(lost(self._address, "a signal interrupted it"))\n', "",
+             DELIVERY + "test_a_signal_at_each_place"),
+    Mutation("gathering: write_many does not look again", "logd/gathering.py",
+             "                    if self._size > self._limit:\n"
+             "                        self._attend(piece[-1])\n", "",
+             WRITER + "test_write_many_that_saw_the_old_limit_is_not_forgotten"),
+    Mutation("attendant: does not look again after connecting", "logd/attendant.py",
+             "not self.call_later() and not self._asked and", "not self.call_later() and",
+             DELIVERY + "test_what_is_written_during_a_connect_is_kept_after_it"),
+    Mutation("attendant: those who wait wake it", "logd/attendant.py",
+             "self.attend(math.inf)", "self.attend(0.0)",
+             DELIVERY + "test_no_spinning_while_the_daemon_is_away"),
+    Mutation("link: goes on behind garbage", "logd/link.py",
+             "while self._end is None and self._receive():", "while self._receive():",
+             LINK + "test_nothing_is_believed_behind_garbage"),
+    Mutation("spool: half a batch stays", "logd/spool.py",
+             "            os.ftruncate(self._file, segment.size)\n", "",
+             SPOOL + "test_a_full_disk_leaves_whole_batches"),
+    Mutation("spool: batches not synced", "logd/spool.py",
+             "                os.fdatasync(self._file)\n", "                pass\n",
+             SPOOL + "test_with_fsync_each_batch_is_synced_before_it_counts"),
+    Mutation("spool: a torn end is not cut", "logd/spool.py",
+             "            os.truncate(segment.path, end)\n            segment.size = end\n", "",
+             SPOOL + "test_a_kill_at_any_byte_of_the_newest_segment"),
+    Mutation("spool: reading stays where a segment was", "logd/spool.py",
+             "            self._reading = self._read_at = 0\n", "            pass\n",
+             SPOOL + "test_reading_goes_on_though_the_segment_it_stood_in_went"),
+    Mutation("spool: the newest note goes", "logd/spool.py",
+             "filled = [segment for segment in self._segments if segment.size]",
+             "filled = list(self._segments)",
+             SPOOL + "test_the_newest_note_is_always_there"),
 ]  # fmt: skip
 
 
@@ -235,7 +302,10 @@ def passes(tree: Path, test: str) -> bool:
     """Run one test in the copy; what it starts runs the copy's code too."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", test]
-    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=300)
+    try:
+        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=300)
+    except subprocess.TimeoutExpired:
+        return False
     return done.returncode == 0
 
 

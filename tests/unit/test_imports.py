@@ -46,8 +46,8 @@ ASYNCIO = (
 )  # fmt: skip
 DAEMON = {*STORAGE, "hooks", "bulk", "sending", "tcp", "server"}
 CLIENTS = (
-    "bookmarks", "client", "link", "attendant", "delivery", "spool", "gathering", "reader",
-    "writer", "merging", "forks", "lossy", "records", "handler", "__init__",
+    "bookmarks", "client", "link", "attendant", "backlog", "dialing", "delivery", "spool",
+    "gathering", "reader", "writer", "merging", "forks", "lossy", "records", "handler", "__init__",
 )  # fmt: skip
 LOOPS = {
     "aiohttp", "asyncio", "http", "select", "selectors", "signal", "socket", "socketserver", "ssl",

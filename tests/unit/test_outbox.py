@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -174,41 +175,44 @@ class Run:
         assert [body for _, body in self.model.log] == [b for b in wanted if b not in lost]
 
 
-STEPS = st.one_of(
-    st.tuples(st.just("add"), st.integers(1, 4)),
-    st.tuples(st.just("send"), st.integers(1, 6)),
-    st.tuples(st.just("carry out"), st.integers(1, 4)),
-    st.tuples(st.just("refuse"), st.sampled_from(RECOVERABLE)),
-    st.tuples(st.just("answer"), st.integers(1, 4)),
-    st.tuples(st.just("lose"), st.just(0)),
-    st.tuples(st.just("crash"), st.integers(0, 12)),
+class Round(NamedTuple):
+    """Some of everything, in the order in which it can matter; then perhaps a fault."""
+
+    added: int
+    sent: int
+    verdicts: list[str | None]  # of the pushes that came in: None stores, a code refuses
+    answered: int
+    ending: int | None  # None: none; -1: the connection is lost; else a crash that keeps so many
+
+
+ROUNDS = st.builds(
+    Round,
+    st.integers(0, 4),
+    st.integers(0, 6),
+    st.lists(st.none() | st.sampled_from([*RECOVERABLE, *["too-large", "bad-request"] * 4])),
+    st.integers(0, 6),
+    st.none() | st.just(-1) | st.integers(0, 3) | st.integers(0, 20),
 )
 
 
-@given(st.lists(STEPS, max_size=60), st.sampled_from([1, 2, 5, 16]))
-@settings(deadline=None, max_examples=1500)
+@given(st.lists(ROUNDS, max_size=12), st.sampled_from([1, 2, 5, 16]))
+@settings(deadline=None, max_examples=800)
 def test_whatever_happens_each_batch_is_there_once_and_in_order(
-    steps: list[tuple[str, int | str]], max_in_flight: int
+    rounds: list[Round], max_in_flight: int
 ) -> None:
     run = Run(max_in_flight)
-    for step, detail in steps:
-        match step, detail:
-            case "refuse", str(code):
-                run.model.carry_out(code)
-            case "crash", int(keep):
-                run.crash(keep)
-            case "lose", _:
-                run.lose()
-            case _, int(times):
-                for _ in range(times):
-                    if step == "send":
-                        run.send(1)
-                    elif step == "add":
-                        run.add()
-                    elif step == "carry out":
-                        run.model.carry_out()
-                    else:
-                        run.answer()
+    for added, sent, verdicts, answered, ending in rounds:
+        for _ in range(added):
+            run.add()
+        run.send(sent)
+        for verdict in verdicts:
+            run.model.carry_out(verdict)
+        for _ in range(answered):
+            run.answer()
+        if ending == -1:
+            run.lose()
+        elif ending is not None:
+            run.crash(ending)
     run.finish()
     run.check()
 

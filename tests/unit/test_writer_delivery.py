@@ -6,10 +6,13 @@ import errno
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from fake_daemon import (
@@ -23,7 +26,7 @@ from fake_daemon import (
     nobody,
 )
 
-from logd import attendant, gathering, spool
+from logd import attendant, delivery, gathering, spool
 from logd.addresses import ConnectionLost
 from logd.delivery import Loss
 from logd.errors import (
@@ -40,6 +43,7 @@ from logd.errors import (
     TooLarge,
     TopicLimit,
 )
+from logd.pauses import Pauses
 from logd.requests import Push
 from logd.writer import QueueFull, Writer
 
@@ -441,6 +445,65 @@ class Interrupt(Exception):
     pass
 
 
+def interrupted_at(place: int, call: Callable[[], object]) -> bool:
+    """Raise Interrupt in the middle of a call, where a signal may: when a function begins, or a
+    built-in one has returned. False if it was over before the place was reached."""
+    left, logd = place, str(Path(delivery.__file__).parent)
+
+    def count(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal left
+        if event in ("call", "c_return") and frame.f_code.co_filename.startswith(logd):
+            left -= 1
+            if not left:
+                raise Interrupt
+
+    sys.setprofile(count)
+    try:
+        call()
+    except Interrupt:
+        pass
+    finally:
+        sys.setprofile(None)
+    return left <= 0
+
+
+@pytest.mark.parametrize("what", ["write", "submit", "push", "flush", "two batches"])
+def test_a_signal_at_each_place(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(delivery, "Pauses", lambda: Pauses(0.001, 0.001))
+    place, is_reached = 0, True
+    while is_reached:
+        place += 1
+        daemon.forget_topic()
+        writer = Writer(daemon.address, "app", batch_bytes=5, linger_s=None, max_in_flight=1)
+        writer.write(b"first")
+        writer.flush()
+        writer.write(b"second")  # so that there is an answer to take
+        daemon.wait_for(lambda: daemon.next == 2)
+        if what == "flush":
+            writer.write(b"x")
+        calls: dict[str, Callable[[], object]] = {
+            "write": partial(writer.write, b"third"),
+            "submit": partial(writer.submit, b"third"),
+            "push": partial(writer.push, [b"third"]),
+            "flush": writer.flush,
+            "two batches": partial(writer.write_many, [b"x", b"third"]),
+        }
+        is_reached = interrupted_at(place, calls[what])
+        future = writer.submit(b"fourth")
+        writer.write(b"fifth")
+        writer.close(20)
+        stored = daemon.messages
+        sure = [b"first", b"second", *[b"x"] * (what == "flush"), b"fourth", b"fifth"]
+        unsure = [] if what == "flush" else [b"x", b"third"]
+        assert [m for m in stored if m not in unsure] == sure, f"interrupted at {place}"
+        assert len(set(stored)) == len(stored), f"interrupted at {place}"
+        assert writer.acknowledged == len(stored), f"interrupted at {place}"
+        assert future.result(10) == stored.index(b"fourth")
+    assert place > 20
+
+
 def test_a_signal_anywhere_loses_and_doubles_nothing(daemon: FakeDaemon) -> None:
     """Signals hit the main thread at random; a message whose write was interrupted may be there
     or not, all others exactly once."""
@@ -577,6 +640,27 @@ def test_a_spool_is_delivered_without_a_call(daemon: FakeDaemon, tmp_path: Path)
         writer.close(0)
     with Writer(daemon.address, "app", spool=tmp_path / "spool", connect="now"):
         daemon.wait_for(lambda: daemon.next == 30)
+
+
+def test_what_is_written_during_a_connect_is_kept_after_it(
+    daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not only when the thread looks again for another reason."""
+    monkeypatch.setattr(delivery, "Pauses", lambda: Pauses(500, 500))
+    daemon.hold()
+    writer = Writer(daemon.address, "app", linger_s=0.001, timeout_s=500, spool=tmp_path)
+    assert writer.spool is not None
+    writer.write(b"one")
+    daemon.wait_for(lambda: daemon.connections == 1)
+    writer.write(b"two")
+    daemon.cut()
+    for _ in range(200):
+        with writer._lock:
+            if writer.spool.last == 2:
+                break
+            writer._delivery._attendant.wait(0.1)
+    assert writer.spool.last == 2
+    writer.close(0)
 
 
 def test_a_small_spool_does_not_stay_full(daemon: FakeDaemon, tmp_path: Path) -> None:
