@@ -244,7 +244,7 @@ class HttpServer:
             app, loop="none", http=bounded(app.asking.service), ws="none", lifespan="off",
             log_config=None, access_log=False, server_header=False, date_header=False,
             timeout_keep_alive=int(config.idle_timeout_s) + 1,
-            backlog=1024,
+            proxy_headers=False, backlog=1024,
         )  # fmt: skip
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # the daemon says what it does
         self._server = uvicorn.Server(settings)

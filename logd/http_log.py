@@ -30,7 +30,7 @@ class _Streams(asyncio.Transport):
         self.may_read = asyncio.Event()
         self.may_read.set()
         self.changed = asyncio.Event()
-        self.is_closed = self.is_aborted = False
+        self.is_closed = self.is_aborted = self.is_late = False
         self._high = _HIGH_BYTES
         self._is_paused = False
         self.connection: Connection | None = None
@@ -73,6 +73,11 @@ class _Streams(asyncio.Transport):
     def close(self) -> None:
         self.is_closed = True
         self.may_read.set()
+        self.changed.set()
+
+    def hurry(self) -> None:
+        """What is here should be sent, even if there is more to come."""
+        self.is_late = True
         self.changed.set()
 
     def abort(self) -> None:
@@ -184,15 +189,13 @@ async def _feed_rest(exchange: Exchange, streams: _Streams, receive: Receive, mo
 
 async def _answer_short(streams: _Streams, send: Send) -> bool:
     """The whole body is here: if its answer comes soon it is sent in one piece, with its length."""
-    try:
-        async with asyncio.timeout(_SOON_S):
-            while not streams.is_closed and len(streams.out) <= _HIGH_BYTES:
-                streams.changed.clear()
-                await streams.changed.wait()
-    except TimeoutError:
-        streams.changed.set()
-        return False
+    timer = asyncio.get_running_loop().call_later(_SOON_S, streams.hurry)
+    while not streams.is_closed and not streams.is_late and len(streams.out) <= _HIGH_BYTES:
+        streams.changed.clear()
+        await streams.changed.wait()
+    timer.cancel()
     if not streams.is_closed:
+        streams.changed.set()
         return False
     if not streams.is_aborted:
         out = streams.taken()

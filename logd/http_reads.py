@@ -162,6 +162,11 @@ def _made(batches: Iterator[Batch], asked: Wanted, left: int) -> Piece:
         if batch.time_ms >= asked.until_ms:
             piece.is_last = True
             break
+        if asked.form == TEXT and asked.pattern is None:  # nothing is wanted of single messages
+            lines = batch.messages[: left - piece.found]
+            piece.found += len(lines)
+            out += [line for line in (b"\n".join(lines), b"\n") if lines]
+            continue
         chosen = list(enumerate(batch.messages, batch.offset))
         if asked.pattern is not None:
             search = asked.pattern.search
