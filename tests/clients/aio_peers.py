@@ -234,10 +234,10 @@ class Proxy(Listener):
 
 @contextmanager
 def nobody() -> Iterator[str]:
-    """An address at which nobody answers."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-    yield address
+    """An address at which nobody listens, and nobody will while the test runs."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
 def wait_until(is_so: Callable[[], bool], what: str = "what was waited for") -> None:
