@@ -33,8 +33,8 @@ class Commits(Generic[T]):
         self.policy = policy
         self.written = self.synced = Mark(0, 0, 0, 0)
         self._gathering = Gathering()
-        self._awaiting: deque[tuple[int, list[T]]] = deque()  # up to which offset, who
-        self.awaiting = 0
+        self._awaiting: deque[tuple[int, list[T], int]] = deque()  # up to which offset, who
+        self.awaiting = 0  # clients; a T may stand for several
         self._oldest_at_s = 0.0  # when the oldest unsynced batch was written, or before
 
     @property
@@ -50,13 +50,21 @@ class Commits(Generic[T]):
             self._oldest_at_s = now_s
         self.written = mark
 
-    def await_sync(self, waiting: list[T]) -> bool:
+    def await_sync(self, waiting: list[T], clients: int) -> bool:
         """Keep these until they are synced. False if they need not wait."""
         if not (self.policy.answers_wait and self.unsynced):
             return False
-        self._awaiting.append((self.written.next, waiting))
-        self.awaiting += len(waiting)
+        self._awaiting.append((self.written.next, waiting, clients))
+        self.awaiting += clients
         return True
+
+    def gather(self, clients: int, since_s: float, now_s: float) -> tuple[float, int]:
+        """How much longer should these wait for others, nothing being written yet; and how many
+        there will be then, so that it need not be so long."""
+        wanted = self._gathering.wanted(now_s)
+        if self.awaiting or clients >= wanted:
+            return 0.0, 1
+        return max(0.0, since_s + self._gathering.patience_s() - now_s), wanted
 
     def due_in_s(self, now_s: float) -> float | None:
         """How long until a sync should start; None for not at all."""
@@ -85,8 +93,11 @@ class Commits(Generic[T]):
         self.synced = mark
         self._oldest_at_s = started_at_s
         answered: list[T] = []
+        clients = 0
         while self._awaiting and self._awaiting[0][0] <= mark.next:
-            answered += self._awaiting.popleft()[1]
-        self.awaiting -= len(answered)
-        self._gathering.synced(len(answered), self.awaiting, started_at_s, ended_at_s)
+            _, waiting, count = self._awaiting.popleft()
+            answered += waiting
+            clients += count
+        self.awaiting -= clients
+        self._gathering.synced(clients, self.awaiting, started_at_s, ended_at_s)
         return answered
