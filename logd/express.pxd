@@ -1,6 +1,7 @@
 # Types for express.py, where it is compiled. Nothing here changes what it does.
 
 cdef class SinglePushes:
+    cdef public object clients
     cdef public object content
     cdef public object messages
     cdef public object offset

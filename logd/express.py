@@ -31,15 +31,13 @@ class Waiting(Protocol):
 class SinglePushes:
     """A pending push that stands for many: a batch's worth of them."""
 
-    __slots__ = ("content", "messages", "offset", "waiting")
+    __slots__ = ("clients", "content", "messages", "offset", "waiting")
 
     def __init__(self, topic: str, bodies: list[bytes], waiting: list[Waiting]) -> None:
         self.content: Pushes | Batch = Pushes(topic, [b"".join(bodies)], [len(bodies)])
         self.waiting = waiting
+        self.clients = len(waiting)
         self.offset = self.messages = 0
-
-    def __len__(self) -> int:
-        return len(self.waiting)
 
     def stored(self) -> None:
         offset = self.offset
@@ -102,6 +100,14 @@ class Express:
         self._ending = False  # a refusal closes the connection once all before it is answered
         self._closing = False
         self._is_active = True  # since the last sweep
+
+    def data_received(self, data: bytes) -> None:
+        """What the loop calls. Anything but a single message goes to `feed`."""
+        if not self.take_single(data):
+            self.feed(data)
+
+    def feed(self, data: bytes) -> None:
+        raise NotImplementedError
 
     def take_single(self, data: bytes) -> bool:
         """Take a single message to its topic, if it is one and nothing is under way before it."""

@@ -33,6 +33,7 @@ class PushSlot:
     """The place of a push, or a run of pushes, in the order of a connection's replies."""
 
     __slots__ = ("connection", "content", "holds", "messages", "offset", "reply")
+    clients = 1
 
     def __init__(self, connection: Connection, content: Pushes | Batch) -> None:
         self.connection = connection
@@ -113,8 +114,8 @@ class Connection(Express, asyncio.Protocol):
         if self._service.connections > self._service.config.max_connections:
             self._service.refuse(Busy("too many connections; retry later", closes=True), self)
 
-    def data_received(self, data: bytes) -> None:
-        if self.take_single(data) or self._closing:
+    def feed(self, data: bytes) -> None:
+        if self._closing:
             return
         self._settle_single()
         self.received(self.parser.feed(data), len(data))

@@ -25,7 +25,7 @@ from logd.disk import SyncFailed, refusal
 from logd.durability import Policy
 from logd.errors import Faulted, LogdError, ShuttingDown
 from logd.expiry import Expiry
-from logd.express import SinglePushes, Singles
+from logd.express import Singles
 from logd.group import Batch, Group
 from logd.hooks import Running
 from logd.keeper import Keeper
@@ -69,6 +69,7 @@ class PendingPush(Protocol):
     """A push on its way, and whoever waits for it."""
 
     content: Pushes | Batch
+    clients: int  # who wait for it
     offset: int  # where it was stored: set before `stored` is called
     messages: int  # how many; only for a Batch
 
@@ -224,7 +225,7 @@ class Topic:
         """Write what is pending, unless something has to be done first."""
         self._turn_is_due = False
         if self.singles:
-            if self._gathers():
+            if self._policy.answers_wait and self._gathers():
                 return
             self._take_singles()
         writes = self.ready and bool(self._pending)
@@ -251,7 +252,7 @@ class Topic:
     def _gathers(self) -> bool:
         """Do single messages wait for more of their kind? What cannot be answered before a sync
         need not be written long before it, and is one batch when they are written together."""
-        if not self._policy.answers_wait or self._pending or self._job_is_running or self.closing:
+        if self._pending or self._job_is_running or self.closing:
             return False
         now_s = self._scheduler.monotonic_s()
         since_s = self._gathers_since_s = self._gathers_since_s or now_s
@@ -295,8 +296,7 @@ class Topic:
                 push.refused(refused)
             return
         self.producers.commit()
-        clients = sum(len(push) if isinstance(push, SinglePushes) else 1 for push in pushes)
-        if not self._commits.await_sync(pushes, clients):
+        if not self._commits.await_sync(pushes):
             self._publish(self._commits.written)
             for push in pushes:
                 push.stored()

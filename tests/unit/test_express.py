@@ -82,7 +82,7 @@ def test_one_more_of_the_same_is_taken_and_answered(module: ModuleType) -> None:
     assert topic.called == 1
     (push,) = topic.singles.take()
     assert push.content == ("app", [b"first\nother\n"], [2])
-    assert (len(push), len(topic.singles)) == (2, 0)
+    assert (push.clients, len(topic.singles)) == (2, 0)
     push.offset = 7
     push.stored()
     assert (one.story, two.story) == ([b"OK 7 1\r\n"], [b"OK 8 1\r\n"])
@@ -202,9 +202,9 @@ def test_many_are_several_batches(module: ModuleType) -> None:
     assert b"".join(push.content.bodies[0] for push in pushes) == b"".join(bodies)
     offset = 0
     for push in pushes:
-        assert push.content.counts == [len(push)]
+        assert push.content.counts == [push.clients]
         push.offset = offset
         push.stored()
-        offset += len(push)
+        offset += push.clients
     assert [who.story for who in waiting] == [[b"OK %d 1\r\n" % n] for n in range(2000)]
     assert topic.singles.take() == []
