@@ -59,6 +59,7 @@ class Singles:
         self._waiting: list[Waiting] = []
         self._size = 0
         self.call_at = 1
+        self.is_open = True  # else the topic wants to refuse each push itself
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -86,9 +87,9 @@ class Singles:
 class Express:
     """The part of a connection that single messages meet. What they wait for is said by flags."""
 
-    def __init__(self, parser: Any, topics: dict[str, Any]) -> None:
-        self.parser = parser
-        self._topics = topics
+    def __init__(self) -> None:
+        self._again_line, self._again_size = b"", 0  # one push: its command line, and all of it
+        self._again_singles: Singles | None = None  # of the topic that it goes to
         self._write: Callable[[bytes], object] = _nowhere
         self._queue: deque[Any] = deque()  # requests that are not started yet
         self._slots: deque[Any] = deque()  # pushes under way, in order
@@ -116,15 +117,14 @@ class Express:
             or self._write_is_paused or self._ending or self._closing
         ):  # fmt: skip
             return False
-        parser = self.parser
-        body = one_more(data, parser.again_line, parser.again_size)
+        singles = self._again_singles
+        if singles is None or not singles.is_open:
+            return False
+        body = one_more(data, self._again_line, self._again_size)
         if body is None:
             return False
-        topic = self._topics.get(parser.again_topic)
-        if topic is None:
-            return False
         self._is_active = self._single_is_sent = True
-        topic.singles.add(body, self)
+        singles.add(body, self)
         return True
 
     def single_stored(self, offset: int) -> None:

@@ -90,7 +90,8 @@ class Connections:
 class Connection(Express, asyncio.Protocol):
     def __init__(self, connections: Connections) -> None:
         service, config = connections.service, connections.service.config
-        super().__init__(Parser(config.max_batch_bytes, connections.budget), service.store.topics)
+        super().__init__()
+        self.parser = Parser(config.max_batch_bytes, connections.budget)
         self._connections = connections
         self._service = service
         self._in_flight_bytes = 0
@@ -119,6 +120,7 @@ class Connection(Express, asyncio.Protocol):
             return
         self._settle_single()
         self.received(self.parser.feed(data), len(data))
+        self._prepare_singles()
         if len(data) >= _BULKY_BYTES and not self._is_bulky and self.parser.room() is not None:
             self._is_bulky = True
             self._transport.pause_reading()
@@ -189,6 +191,16 @@ class Connection(Express, asyncio.Protocol):
             self._held = True
             self._service.handle(request, self)
         return True
+
+    def _prepare_singles(self) -> None:
+        """What follows may be pushes like the last one: they will know where to go."""
+        again = self.parser.again
+        topic = self._service.store.topics.get(again.topic) if again is not None else None
+        if again is None or topic is None:
+            self._again_singles = None
+        else:
+            self._again_line, self._again_size = again.line, again.size
+            self._again_singles = topic.singles
 
     def _slot_for_single(self) -> PushSlot:
         slot = PushSlot(self, _SINGLE)

@@ -155,6 +155,7 @@ class Topic:
             if error is None:
                 self._take(opened)
             else:
+                self.singles.is_open = False  # there will be no such topic
                 failed(refusal(error))
                 self._job_failed(error)
             self._turn()
@@ -176,6 +177,7 @@ class Topic:
         self.cursors.take(opened.cursors)
         self.id, self._state = opened.id, opened.state
         self.damages = opened.damages
+        self.singles.is_open = not opened.damages
         self.view.lead_around(joined(opened.damages))
         self.ready = True
         damaged_to = max((damage.next for damage in opened.damages), default=0)
@@ -243,11 +245,7 @@ class Topic:
 
     def _take_singles(self) -> None:
         """From now on they are pending like any other push."""
-        for push in self.singles.take():
-            if self.closing or self.damages:
-                push.refused(self._refusal())
-            else:
-                self._pending.append(push)
+        self._pending.extend(self.singles.take())
 
     def _gathers(self) -> bool:
         """Do single messages wait for more of their kind? What cannot be answered before a sync
@@ -445,7 +443,7 @@ class Topic:
         """A full disk is told to whoever waits; a failed sync ends the daemon."""
         refused = refusal(error)
         if isinstance(error, SyncFailed):
-            self.closing = True
+            self.closing, self.singles.is_open = True, False
             self._scheduler.fatal(f"topic {self.name}: {error}")
         self._take_singles()
         while self._pending:
@@ -531,8 +529,7 @@ class Topic:
 
     def close(self, closed: Callable[[], None]) -> None:
         """Take no more pushes, finish those under way, then sync and close the files."""
-        self._take_singles()
-        self.closing = True
+        self.closing, self.singles.is_open = True, False
         self._on_closed = closed
         self.cursors.close()
         self._wake()
