@@ -11,14 +11,16 @@ import asyncio
 from collections import deque
 from typing import Any, cast
 
+from logd.admission import Entry
 from logd.batch import LINES
 from logd.bulk import BulkReceiver
-from logd.errors import Busy, LogdError, ShuttingDown
+from logd.errors import LogdError, ShuttingDown
 from logd.group import Batch
 from logd.protocol import Budget, Parser
 from logd.requests import Push, Pushes, Refused, Request
 from logd.sending import FileSender
 from logd.service import Reply, Service, Waiting
+from logd.tls import Tls, peer_address
 
 _MAX_IN_FLIGHT_BYTES = 2 << 20  # of pushes that one connection waits for
 _BULKY_BYTES = 16 << 10  # in one piece, and a body still goes on behind it
@@ -64,12 +66,22 @@ class Connections:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.budget = Budget(service.config.max_unfinished_bytes)
+        self.tls = Tls()
+        self.kinds: dict[tuple[bool, bool], type[Connection]] = {(False, False): Connection}
         self.open: set[Connection] = set()
         self.now_s = service.scheduler.monotonic_s()
         self.stopping = False
 
-    def make(self) -> Connection:
-        return Connection(self)
+    @property
+    def is_gated(self) -> bool:
+        """Is there anything to check about what a connection asks?"""
+        config = self.service.config
+        return self.service.access is not None or config.max_topics_per_connection > 0
+
+    def make(self) -> asyncio.BaseProtocol:
+        kind = self.kinds[self.tls.context is not None, self.is_gated]
+        made: asyncio.BaseProtocol = self.tls.before(lambda: kind(self), self.service.admission)
+        return made
 
     def sweep(self) -> None:
         """Once a second: close those that did nothing, or took too long, for too long."""
@@ -88,6 +100,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._service = connections.service
+        self.entry: Entry | None = None
         config = connections.service.config
         self.parser = Parser(config.max_batch_bytes, connections.budget)
         self._queue: deque[Request] = deque()  # not started yet
@@ -114,9 +127,13 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._connections.open.add(self)
-        self._service.connections += 1
-        if self._service.connections > self._service.config.max_connections:
-            self._service.refuse(Busy("too many connections; retry later", closes=True), self)
+        if self.entry is None:
+            self.entry = self._service.admission.enter(peer_address(transport))
+        if not self.entry.is_answered:
+            self._closing = True
+            self._transport.abort()
+        elif self.entry.refusal is not None:
+            self._service.refuse(self.entry.refusal, self)
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
@@ -149,7 +166,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
         self._connections.open.discard(self)
-        self._service.connections -= 1
+        if self.entry is not None:
+            self._service.admission.leave(self.entry)
         self.parser.release()
         self._queue.clear()
         if self._waiting is not None:
@@ -303,7 +321,8 @@ class Connection(asyncio.Protocol):
         if self._eof:
             self._transport.close()
         else:
-            self._transport.write_eof()
+            if self._transport.can_write_eof():  # TLS cannot
+                self._transport.write_eof()
             self._service.scheduler.later(_LINGER_S, self._transport.close)
 
     def check(self, now_s: float) -> None:
