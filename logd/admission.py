@@ -35,9 +35,16 @@ class Admission:
         self._by_home: dict[str, int] = {}
         self._allowed, self._allowed_at_s = float(config.connection_rate), now_s()
 
-    def enter(self, address: str) -> Entry:
+    def may_begin(self, others: int) -> bool:
+        """Before a TLS handshake, beside so many others: is there a place for it, and a turn?"""
+        config = self.config
+        if others >= config.max_connections:
+            return False
+        return not config.connection_rate or self._take_turn(config.connection_rate)
+
+    def enter(self, address: str, *, had_turn: bool = False) -> Entry:
         entry = Entry(address, _home(address))
-        reason = self._reason(entry.home)
+        reason = self._reason(entry.home, had_turn)
         if reason is not None:
             self.turned_away += 1
             refusal = Busy(f"{reason}; retry later", closes=True)
@@ -57,14 +64,15 @@ class Admission:
         else:
             del self._by_home[entry.home]
 
-    def _reason(self, home: str) -> str | None:
+    def _reason(self, home: str, had_turn: bool) -> str | None:
         config = self.config
         if self.open >= config.max_connections:
             return "too many connections"
         most = config.max_connections_per_address
         if most and self._by_home.get(home, 0) >= most:
             return "too many connections from your address"
-        if config.connection_rate and not self._take_turn(config.connection_rate):
+        rate = 0 if had_turn else config.connection_rate
+        if rate and not self._take_turn(rate):
             return "too many new connections at a time"
         return None
 

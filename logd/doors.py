@@ -22,7 +22,7 @@ log = logging.getLogger("logd")
 class Doors:
     def __init__(self, connections: Connections) -> None:
         gated.add_kinds(connections)
-        self._connections = connections
+        self._connections, self._is_open = connections, False
 
     def take(self, config: Config) -> None:
         """From now on these settings hold; BadRequest, and they do not."""
@@ -30,9 +30,15 @@ class Doors:
         granted = _access(config)
         context = tls.server_context(config.tls_cert, config.tls_key, config.tls_client_ca)
         connections, service = self._connections, self._connections.service
+        if self._is_open and (context is None) != (connections.tls is None):
+            raise BadRequest("TLS can be switched on and off by a restart only: see tls-cert")
+        self._is_open = True
         service.config = service.admission.config = config
         service.access = granted
-        connections.tls.context = context
+        if context is not None:
+            if connections.tls is None:
+                connections.tls = tls.DoorContext.before(service.admission, context)
+            connections.tls.current = context
         connections.budget.limit_bytes = config.max_unfinished_bytes
         gated.judge_again(connections)
 

@@ -33,7 +33,7 @@ from logd.http_protocol import bounded
 from logd.requests import Topics, number, topic_name
 from logd.service import Service
 from logd.tcp import Connections
-from logd.tls import Tls
+from logd.tls import DoorContext
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -259,14 +259,16 @@ def _with_safe_headers(send: Send) -> Send:
 class HttpServer:
     """uvicorn in a loop that belongs to somebody else: no signals, no logging set-up of its own."""
 
-    def __init__(self, app: App, config: Config, tls: Tls) -> None:
+    def __init__(self, app: App, config: Config, tls: DoorContext | None) -> None:
         self.app = app
         settings = uvicorn.Config(
-            app, loop="none", http=bounded(app.asking.service, tls), ws="none", lifespan="off",
+            app, loop="none", http=bounded(app.asking.service), ws="none", lifespan="off",
             log_config=None, access_log=False, server_header=False, date_header=False,
             timeout_keep_alive=int(config.idle_timeout_s) + 1,
             proxy_headers=False, backlog=1024,
         )  # fmt: skip
+        settings.load()
+        settings.ssl = tls  # with a certificate that can be replaced
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # the daemon says what it does
         self._server = uvicorn.Server(settings)
         self._server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]

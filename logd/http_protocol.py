@@ -21,7 +21,7 @@ from logd.access import certificate_names
 from logd.admission import Entry
 from logd.errors import BadRequest, TooLarge
 from logd.service import Service
-from logd.tls import Tls, peer_address
+from logd.tls import is_secure, peer_address
 
 MAX_HEADERS = 100
 MAX_HEAD_BYTES = 64 * 1024
@@ -40,8 +40,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._active_at_s = self._begun_at_s = self.service.scheduler.monotonic_s()
         self._is_unfinished = self._is_in_head = self._is_streaming = self._is_refused = False
         self._head_bytes = self._unsent_bytes = 0
-        if self.entry is None:
-            self.entry = self.service.admission.enter(peer_address(transport))
+        address, secure = peer_address(transport), is_secure(transport)
+        self.entry = self.service.admission.enter(address, had_turn=secure)
         if not self.entry.is_answered:
             self._is_refused = True
             transport.abort()
@@ -150,7 +150,6 @@ def _without_chunks(cycle: RequestResponseCycle) -> Any:
     return unchunked
 
 
-def bounded(service: Service, tls: Tls) -> Any:
-    """The protocol for uvicorn, which makes one for each connection; TLS may stand before it."""
-    kind = type("Bounded", (HttpProtocol,), {"service": service})
-    return lambda **settings: tls.before(lambda: kind(**settings), service.admission)
+def bounded(service: Service) -> type[Any]:
+    """The protocol for uvicorn, which makes one for each connection."""
+    return type("Bounded", (HttpProtocol,), {"service": service})

@@ -19,7 +19,7 @@ from logd.errors import LogdError
 from logd.group import Batch
 from logd.requests import Push, Pushes
 from logd.service import Service
-from logd.tls import Tls, peer_address
+from logd.tls import HANDSHAKE_S, DoorContext, is_secure, peer_address
 
 MAX_FRAME_BYTES = 64 * 1024
 _RETRY_S = 0.5
@@ -115,8 +115,8 @@ class Sender(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._senders.add(self)
-        if self.entry is None:
-            self.entry = self._service.admission.enter(peer_address(transport))
+        address, secure = peer_address(transport), is_secure(transport)
+        self.entry = self._service.admission.enter(address, had_turn=secure)
         if self.entry.refusal is not None:
             self._transport.abort()
 
@@ -172,21 +172,18 @@ class Sender(asyncio.Protocol):
 
 
 class SyslogServer:
-    def __init__(self, service: Service, topic: str, tls: Tls) -> None:
+    def __init__(self, service: Service, topic: str, tls: DoorContext | None) -> None:
         self._service, self._topic, self._tls = service, topic, tls
         self._senders: set[Sender] = set()
         self._listener: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> asyncio.Server:
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(self._make, host, port, backlog=1024)
+        self._listener = await loop.create_server(
+            lambda: Sender(self._service, self._topic, self._senders), host, port, backlog=1024,
+            ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_S if self._tls is not None else None,
+        )  # fmt: skip
         return self._listener
-
-    def _make(self) -> asyncio.BaseProtocol:
-        made: asyncio.BaseProtocol = self._tls.before(
-            lambda: Sender(self._service, self._topic, self._senders), self._service.admission
-        )
-        return made
 
     def stop(self) -> None:
         """Read no more; what is on its way is stored with the rest of the stop."""

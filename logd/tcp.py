@@ -20,7 +20,7 @@ from logd.protocol import Budget, Parser
 from logd.requests import Push, Pushes, Refused, Request
 from logd.sending import FileSender
 from logd.service import Reply, Service, Waiting
-from logd.tls import Tls, peer_address
+from logd.tls import HANDSHAKE_S, DoorContext, is_secure, peer_address
 
 _MAX_IN_FLIGHT_BYTES = 2 << 20  # of pushes that one connection waits for
 _BULKY_BYTES = 16 << 10  # in one piece, and a body still goes on behind it
@@ -66,7 +66,7 @@ class Connections:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.budget = Budget(service.config.max_unfinished_bytes)
-        self.tls = Tls()
+        self.tls: DoorContext | None = None
         self.kinds: dict[tuple[bool, bool], type[Connection]] = {(False, False): Connection}
         self.open: set[Connection] = set()
         self.now_s = service.scheduler.monotonic_s()
@@ -78,10 +78,8 @@ class Connections:
         config = self.service.config
         return self.service.access is not None or config.max_topics_per_connection > 0
 
-    def make(self) -> asyncio.BaseProtocol:
-        kind = self.kinds[self.tls.context is not None, self.is_gated]
-        made: asyncio.BaseProtocol = self.tls.before(lambda: kind(self), self.service.admission)
-        return made
+    def make(self) -> Connection:
+        return self.kinds[self.tls is not None, self.is_gated](self)
 
     def sweep(self) -> None:
         """Once a second: close those that did nothing, or took too long, for too long."""
@@ -127,8 +125,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._connections.open.add(self)
-        if self.entry is None:
-            self.entry = self._service.admission.enter(peer_address(transport))
+        address, secure = peer_address(transport), is_secure(transport)
+        self.entry = self._service.admission.enter(address, had_turn=secure)
         if not self.entry.is_answered:
             self._closing = True
             self._transport.abort()
@@ -358,4 +356,8 @@ class Connection(asyncio.Protocol):
 
 
 def listen(loop: asyncio.AbstractEventLoop, connections: Connections, host: str, port: int) -> Any:
-    return loop.create_server(connections.make, host, port, backlog=1024)
+    tls = connections.tls
+    timeout_s = HANDSHAKE_S if tls is not None else None
+    return loop.create_server(
+        connections.make, host, port, backlog=1024, ssl=tls, ssl_handshake_timeout=timeout_s
+    )
