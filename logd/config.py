@@ -177,8 +177,9 @@ class Config:
         return dataclasses.replace(self, **kept)
 
     def differences(self, other: Config) -> list[str]:
-        """The names of the settings that differ, sections aside."""
-        return [flag(f.name) for f in fields() if getattr(self, f.name) != getattr(other, f.name)]
+        """The names of the settings that differ; `topics` for the sections of single topics."""
+        names = [flag(f.name) for f in fields() if getattr(self, f.name) != getattr(other, f.name)]
+        return names if self.sections == other.sections else [*names, "topics"]
 
     def lines(self) -> bytes:
         """`name: value` lines, as CONFIG answers them."""

@@ -70,4 +70,7 @@ def _toml(field: Any, value: Any) -> str:
 
 
 def _commented(text: str) -> str:
-    return textwrap.fill(text, _WIDTH, initial_indent="# ", subsequent_indent="# ") + "\n"
+    filled = textwrap.fill(
+        text, _WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
+    )
+    return filled + "\n"

@@ -13,7 +13,9 @@ from logd.partition import Slice
 from logd.service import Reply
 from logd.tcp import Connection, Connections
 
-_PIECE_BYTES = 256 * 1024
+_PIECE_BYTES = 64 * 1024  # measured over TLS: 16 KB or 256 KB are slower
+_FEW = 64  # large replies under way, to which a lot of memory may go for the sake of speed
+_WIDE_BYTES, _NARROW_BYTES = 512 * 1024, 64 * 1024  # of what TLS may hold, with few and with many
 
 
 class CopyingConnection(Connection):
@@ -36,10 +38,17 @@ class CopyingConnection(Connection):
         if self._copying is not None:
             self._copying.cancel()
 
-    def _send_large(self) -> None:
-        large, self._large = self._large, None
-        assert large is not None
-        self._copying = asyncio.ensure_future(self._copy(large))
+    def reply(self, reply: Reply) -> None:
+        if reply.slices and not self._closing:
+            self._waiting = None
+            self._copying = asyncio.ensure_future(self._copy(reply))
+            self._connections.copying += 1
+            self._copying.add_done_callback(self._copied)
+        else:
+            super().reply(reply)
+
+    def _copied(self, _: object) -> None:
+        self._connections.copying -= 1
 
     async def _copy(self, large: Reply) -> None:
         self._transport.write(large.head)
@@ -72,6 +81,12 @@ async def _read(part: Slice, at: int, size: int) -> bytes | bytearray:
 
 
 class TlsConnection(CopyingConnection):
+    def reply(self, reply: Reply) -> None:
+        if reply.slices and not self._closing:
+            high = _WIDE_BYTES if self._connections.copying < _FEW else _NARROW_BYTES
+            self._transport.set_write_buffer_limits(high=high)
+        super().reply(reply)
+
     def eof_received(self) -> bool:
         """TLS has no half-close: the connection ends, and answers under way with it."""
         super().eof_received()

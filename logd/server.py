@@ -163,7 +163,7 @@ class Server:
         for name in wanted.differences(config):
             log.warning("SIGHUP: %s cannot change before a restart", name)
         changed, self._config = config.differences(self._config), config
-        log.info("SIGHUP: reloaded; changed: %s", ", ".join(changed) or "files and sections only")
+        log.info("SIGHUP: reloaded; changed: %s", ", ".join(changed) or "no setting")
 
     async def _finish(self) -> None:
         """Answer what is under way, sync, close; past the time limit leave as a kill would."""

@@ -71,6 +71,7 @@ class Connections:
         self.open: set[Connection] = set()
         self.now_s = service.scheduler.monotonic_s()
         self.stopping = False
+        self.copying = 0  # large replies that go through memory
 
     @property
     def is_gated(self) -> bool:
