@@ -11,7 +11,7 @@ import asyncio
 from logd.disk import NotCached
 from logd.partition import Slice
 from logd.service import Reply
-from logd.tcp import Connection, Connections
+from logd.tcp import HIGH_BYTES, Connection, Connections
 
 _PIECE_BYTES = 64 * 1024  # measured over TLS: 16 KB or 256 KB are slower
 _FEW = 64  # large replies under way, to which a lot of memory may go for the sake of speed
@@ -86,6 +86,10 @@ class TlsConnection(CopyingConnection):
             high = _WIDE_BYTES if self._connections.copying < _FEW else _NARROW_BYTES
             self._transport.set_write_buffer_limits(high=high)
         super().reply(reply)
+
+    def _sent_large(self) -> None:
+        self._transport.set_write_buffer_limits(high=HIGH_BYTES)
+        super()._sent_large()
 
     def eof_received(self) -> bool:
         """TLS has no half-close: the connection ends, and answers under way with it."""

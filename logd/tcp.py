@@ -24,6 +24,7 @@ from logd.tls import HANDSHAKE_S, DoorContext, is_secure, peer_address
 
 _MAX_IN_FLIGHT_BYTES = 2 << 20  # of pushes that one connection waits for
 _BULKY_BYTES = 16 << 10  # in one piece, and a body still goes on behind it
+HIGH_BYTES = 16 << 10  # of replies that a client does not take, beside the one that is too much
 _LINGER_S = 1.0
 _ONE_OK = b"OK %d 1\r\n"
 _UNCHECKED = Batch(b"", LINES, 0, "")
@@ -125,6 +126,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=HIGH_BYTES)
         self._connections.open.add(self)
         address, secure = peer_address(transport), is_secure(transport)
         self.entry = self._service.admission.enter(address, had_turn=secure)
@@ -182,7 +184,7 @@ class Connection(asyncio.Protocol):
         self._write_is_paused = False
         self._is_active = True
         if self._large is not None:
-            self._transport.set_write_buffer_limits()
+            self._transport.set_write_buffer_limits(high=HIGH_BYTES)
             self._send_large()
         else:
             self._advance()
