@@ -110,9 +110,9 @@ class Server:
         listener = await tcp.listen(self._loop, self.connections, *address(self._config.host))
         http = await self._start_http()
         await self._start_syslog()
+        self._loop.add_signal_handler(signal.SIGHUP, self.reload)
         tcp_at, http_at = _bound(listener.sockets[0]), _bound(http) if http else "off"
         log.info("ready tcp=%s http=%s data=%s", tcp_at, http_at, self._config.data_dir)
-        self._loop.add_signal_handler(signal.SIGHUP, self.reload)
         sweeper = self._loop.create_task(self._sweep())
         await self._stop.wait()
         listener.close()
