@@ -8,6 +8,9 @@
  * split: the same is true of bytes.split; this one leaps from line end to line end with memchr, and
  * takes a view of a larger buffer as it is. Fallback in logd/batch.py.
  *
+ * one_more: the daemon looks whether a piece it received is one more push like the last. Fallback in
+ * logd/batch.py.
+ *
  * label: a reader hands out each message as a tuple of offset, time and value. Fallback in
  * logd/reader.py. */
 
@@ -105,11 +108,32 @@ static PyObject *label(PyObject *module, PyObject *args)
     return messages;
 }
 
+static PyObject *one_more(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    if (given != 3 || !PyBytes_Check(args[0]) || !PyBytes_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "one_more takes bytes, bytes and a size");
+        return NULL;
+    }
+    Py_ssize_t size = PyLong_AsSsize_t(args[2]);
+    if (size == -1 && PyErr_Occurred())
+        return NULL;
+    const char *data = PyBytes_AS_STRING(args[0]);
+    Py_ssize_t skip = PyBytes_GET_SIZE(args[1]), left = size - skip;
+    if (PyBytes_GET_SIZE(args[0]) != size || left < 1 ||
+        memcmp(data, PyBytes_AS_STRING(args[1]), (size_t)skip) != 0 ||
+        memchr(data + skip, '\n', (size_t)left) != data + size - 1)
+        Py_RETURN_NONE;
+    return PyBytes_FromStringAndSize(data + skip, left);
+}
+
 static PyMethodDef methods[] = {
     {"count", count, METH_O, "count(buffer) -> how many LF it holds"},
     {"split", split, METH_O, "split(buffer) -> its lines, each without its LF"},
     {"label", label, METH_VARARGS,
      "label(type, offset, time, values) -> a list of type(offset, time, value), counting up"},
+    {"one_more", (PyCFunction)(void (*)(void))one_more, METH_FASTCALL,
+     "one_more(data, line, size) -> what follows line, if that is one message of data's size"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -38,6 +38,8 @@ class _Asked:
 
 
 class _Pushing:
+    clients = 1
+
     def __init__(self, service: Service) -> None:
         self._service = service
         self.content: Pushes | Batch = _UNCHECKED

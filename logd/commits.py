@@ -7,11 +7,19 @@ cut may take; with fsync=always the pushes in them wait here for their answer.
 from __future__ import annotations
 
 from collections import deque
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from logd.durability import Gathering, Policy
 
-T = TypeVar("T")
+
+class Waiter(Protocol):
+    """Whoever is answered after a sync: so many clients."""
+
+    @property
+    def clients(self) -> int: ...
+
+
+T = TypeVar("T", bound=Waiter)
 # A roll has to sync whatever its partition has unsynced, and pushes wait for it. So that this is
 # never much, a sync starts beside the pushes once so much has gathered, in every mode.
 _FAR_BYTES = 32 << 20
@@ -33,8 +41,8 @@ class Commits(Generic[T]):
         self.policy = policy
         self.written = self.synced = Mark(0, 0, 0, 0)
         self._gathering = Gathering()
-        self._awaiting: deque[tuple[int, list[T]]] = deque()  # up to which offset, who
-        self.awaiting = 0
+        self._awaiting: deque[tuple[int, list[T], int]] = deque()  # up to which offset, who
+        self.awaiting = 0  # clients
         self._oldest_at_s = 0.0  # when the oldest unsynced batch was written, or before
 
     @property
@@ -54,9 +62,18 @@ class Commits(Generic[T]):
         """Keep these until they are synced. False if they need not wait."""
         if not (self.policy.answers_wait and self.unsynced):
             return False
-        self._awaiting.append((self.written.next, waiting))
-        self.awaiting += len(waiting)
+        clients = sum(waiter.clients for waiter in waiting)
+        self._awaiting.append((self.written.next, waiting, clients))
+        self.awaiting += clients
         return True
+
+    def gather(self, clients: int, since_s: float, now_s: float) -> tuple[float, int]:
+        """How much longer should these wait for others, nothing being written yet; and how many
+        there will be then, so that it need not be so long."""
+        wanted = self._gathering.wanted(now_s)
+        if self.awaiting or clients >= wanted:
+            return 0.0, 1
+        return max(0.0, since_s + self._gathering.patience_s() - now_s), wanted
 
     def due_in_s(self, now_s: float) -> float | None:
         """How long until a sync should start; None for not at all."""
@@ -85,8 +102,11 @@ class Commits(Generic[T]):
         self.synced = mark
         self._oldest_at_s = started_at_s
         answered: list[T] = []
+        clients = 0
         while self._awaiting and self._awaiting[0][0] <= mark.next:
-            answered += self._awaiting.popleft()[1]
-        self.awaiting -= len(answered)
-        self._gathering.synced(len(answered), self.awaiting, started_at_s, ended_at_s)
+            _, waiting, count = self._awaiting.popleft()
+            answered += waiting
+            clients += count
+        self.awaiting -= clients
+        self._gathering.synced(clients, self.awaiting, started_at_s, ended_at_s)
         return answered

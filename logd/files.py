@@ -109,11 +109,16 @@ def remove_old_ids(directory: Path, first: int) -> None:
                 pass  # small, and tried again when the next partition goes
 
 
-def save_progress(active: Partition, checkpoint: Checkpoint, state: State, now_s: float) -> None:
-    """After a sync: note how far the log is durable, at most once a second."""
+def progress_is_due(checkpoint: Checkpoint, now_s: float) -> bool:
+    """At most once a second."""
     if now_s - checkpoint.written_at_s < _SAVE_EVERY_S:
-        return
+        return False
     checkpoint.written_at_s = now_s
+    return True
+
+
+def save_progress(active: Partition, checkpoint: Checkpoint, state: State) -> None:
+    """After a sync: note how far the log is durable."""
     try:
         active.save_index()
         checkpoint.write(state)

@@ -18,7 +18,7 @@ class Gate:
     ) -> None:
         self._access, self._max_topics, self.who = access, max_topics, who
         self._grant = grant
-        self._pushed: set[str] = set()  # topics that this connection pushes to
+        self.pushed: set[str] = set()  # topics that this connection pushes to
 
     @property
     def is_known(self) -> bool:
@@ -28,7 +28,7 @@ class Gate:
     def admit(self, requests: list[Request]) -> list[Request]:
         out: list[Request] = []
         for request in requests:
-            if isinstance(request, Pushes) and request.topic in self._pushed:
+            if isinstance(request, Pushes) and request.topic in self.pushed:
                 out.append(request)
                 continue
             try:
@@ -42,7 +42,7 @@ class Gate:
     def _admitted(self, request: Request) -> Request:
         if isinstance(request, Auth) and self._access is not None:
             self._grant = self._access.of_token(request.token, self.who)
-            self._pushed.clear()
+            self.pushed.clear()
             return Ping()  # which is answered as this is
         if not self.is_known:
             if is_for_anybody(request):
@@ -55,12 +55,12 @@ class Gate:
         return request
 
     def _count(self, topic: str) -> None:
-        if self._max_topics and len({*self._pushed, topic}) > self._max_topics:
+        if self._max_topics and len({*self.pushed, topic}) > self._max_topics:
             raise TopicLimit(
                 f"a connection pushes to at most {self._max_topics} topics; use another one, or"
                 " raise max-topics-per-connection"
             )
-        self._pushed.add(topic)
+        self.pushed.add(topic)
 
     def judge_again(self, access: Access | None, max_topics: int) -> bool:
         """After a reload: does whoever is there still have a grant, where one is needed?"""
@@ -68,5 +68,5 @@ class Gate:
         self._access, self._max_topics = access, max_topics
         name = self._grant.name if self._grant is not None else None
         self._grant = access.named(name) if access is not None and name is not None else None
-        self._pushed.clear()
+        self.pushed.clear()
         return self.is_known or not was_known

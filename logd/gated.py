@@ -40,13 +40,18 @@ class GatedConnection(Connection):
             self.parser = Parser(config.max_batch_bytes, _NOTHING)
 
     def data_received(self, data: bytes) -> None:
+        """Single messages go their short way to topics that this connection may push to."""
+        if self.parser.again_topic not in self.gate.pushed or not self.take_single(data):
+            self.feed(data)
+
+    def feed(self, data: bytes) -> None:
         at = 0
         while at < len(data) and not self.gate.is_known and not self._closing:
             end = data.find(b"\n", at) + 1 or len(data)
             self.received(self.parser.feed(data[at:end]), end - at)
             at = end
         if at < len(data):
-            super().data_received(data[at:] if at else data)
+            super().feed(data[at:] if at else data)
 
     def received(self, requests: list[Request], size: int) -> None:
         was_known = self.gate.is_known

@@ -102,6 +102,7 @@ class Exchange(CopyingConnection):
         self._streams = streams
         streams.connection = self
         self._transport = streams
+        self._write = streams.write
         connections.open.add(self)
 
     def abandon(self) -> None:

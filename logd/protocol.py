@@ -69,22 +69,14 @@ class Parser:
         self._push = Push("", b"")  # the push that body belongs to
         self._left = 0  # bytes of body still to come, or still to drop
         self.begun = 0
-        self._again_size = 0  # of the last push, if nothing is unfinished behind it; else 0
-        self._again_line = b""
-        self._again_topic = ""
+        # The last push, if it was plain and small and nothing is unfinished behind it: what comes
+        # next may be just like it, which `batch.one_more` tells without the parser.
+        self.again_size = 0
+        self.again_line = b""
+        self.again_topic = ""
 
     def feed(self, data: bytes) -> list[Request]:
-        if (
-            len(data) == self._again_size
-            and data.startswith(self._again_line)
-            and data.endswith(b"\n")
-            and count_lf(data) == 2
-        ):  # one more push just like the last, and nothing else: what waiting clients send
-            return [Pushes(self._again_topic, [data[len(self._again_line) :]], None)]
-        return self._feed(data)
-
-    def _feed(self, data: bytes) -> list[Request]:
-        self._again_size = 0
+        self.again_size = 0
         begins = not self.unfinished
         if self._rest:
             data, self._rest = self._rest + data, b""
@@ -158,8 +150,8 @@ class Parser:
                 _plain_one_by_one(topic, bodies, out)
         if not stop:
             self._expect_body(Push(topic, b""), size, out)
-        elif start == end:
-            self._again_size, self._again_line, self._again_topic = len(line) + size, line, topic
+        elif start == end and size <= SMALL_BYTES:
+            self.again_size, self.again_line, self.again_topic = len(line) + size, line, topic
         return start
 
     def _command(self, line: bytes, out: list[Request]) -> None:
@@ -308,7 +300,7 @@ class Parser:
             self._close()
 
     def _close(self) -> None:
-        self.closed, self._again_size = True, 0
+        self.closed, self.again_size = True, 0
         self._state, self._rest, self._body = self._in_commands, b"", bytearray()
 
 

@@ -100,6 +100,7 @@ class Frames:
 class Sender(asyncio.Protocol):
     """A connection from a syslog sender: one batch on its way at a time, and then more is read."""
 
+    clients = 1
     content: Pushes | Batch
     offset: int
     messages: int

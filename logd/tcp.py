@@ -15,6 +15,7 @@ from logd.admission import Entry
 from logd.batch import LINES
 from logd.bulk import BulkReceiver
 from logd.errors import LogdError, ShuttingDown
+from logd.express import Express
 from logd.group import Batch
 from logd.protocol import Budget, Parser
 from logd.requests import Push, Pushes, Refused, Request
@@ -28,12 +29,14 @@ HIGH_BYTES = 16 << 10  # of replies that a client does not take, beside the one 
 _LINGER_S = 1.0
 _ONE_OK = b"OK %d 1\r\n"
 _UNCHECKED = Batch(b"", LINES, 0, "")
+_SINGLE = Pushes("", [b""], None)
 
 
 class PushSlot:
     """The place of a push, or a run of pushes, in the order of a connection's replies."""
 
     __slots__ = ("connection", "content", "holds", "messages", "offset", "reply")
+    clients = 1
 
     def __init__(self, connection: Connection, content: Pushes | Batch) -> None:
         self.connection = connection
@@ -96,28 +99,20 @@ class Connections:
             connection.stop()
 
 
-class Connection(asyncio.Protocol):
+class Connection(Express, asyncio.Protocol):
     def __init__(self, connections: Connections) -> None:
+        service, config = connections.service, connections.service.config
+        super().__init__(Parser(config.max_batch_bytes, connections.budget), service.store.topics)
         self._connections = connections
-        self._service = connections.service
+        self._service = service
         self.entry: Entry | None = None
-        config = connections.service.config
-        self.parser = Parser(config.max_batch_bytes, connections.budget)
-        self._queue: deque[Request] = deque()  # not started yet
-        self._slots: deque[PushSlot] = deque()  # pushes under way, in order
         self._in_flight_bytes = 0
-        self._held = False  # by a command that must be answered before the next starts
         self._waiting: Waiting | None = None
         self._sender: FileSender | None = None
         self._large: Reply | None = None  # to be sent once the transport has nothing left
         self._advancing = False
-        self._write_is_paused = False
-        self._read_is_paused = False
         self._is_bulky = False
         self._eof = False
-        self._ending = False  # a refusal closes the connection once all before it is answered
-        self._closing = False
-        self._is_active = True  # since the last sweep
         self._active_at = connections.now_s
         self._unfinished_since = connections.now_s
         self._unfinished = 0  # which request that is about
@@ -127,6 +122,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_BYTES)
+        self._write = self._transport.write
         self._connections.open.add(self)
         address, secure = peer_address(transport), is_secure(transport)
         self.entry = self._service.admission.enter(address, had_turn=secure)
@@ -136,9 +132,10 @@ class Connection(asyncio.Protocol):
         elif self.entry.refusal is not None:
             self._service.refuse(self.entry.refusal, self)
 
-    def data_received(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
         if self._closing:
             return
+        self._settle_single()
         self.received(self.parser.feed(data), len(data))
         if len(data) >= _BULKY_BYTES and not self._is_bulky and self.parser.room() is not None:
             self._is_bulky = True
@@ -160,6 +157,7 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         if self._closing:
             return False
+        self._settle_single()
         self._eof = True
         self._end_if_done()
         return True
@@ -211,6 +209,11 @@ class Connection(asyncio.Protocol):
             self._service.handle(request, self)
         return True
 
+    def _slot_for_single(self) -> PushSlot:
+        slot = PushSlot(self, _SINGLE)
+        self._slots.append(slot)
+        return slot
+
     def answered(self, slot: PushSlot) -> None:
         """A push was answered: send what is now next in order."""
         slots = self._slots
@@ -225,9 +228,9 @@ class Connection(asyncio.Protocol):
                 replies = [reply]
                 while slots and slots[0].reply is not None:
                     replies.append(slots.popleft().reply)
-                reply = b"".join(replies)  # type: ignore[arg-type]
+                reply = b"".join(replies)
             if not self._closing:
-                self._transport.write(reply)  # type: ignore[arg-type]
+                self._transport.write(reply)
         if self._queue or self._read_is_paused or self._eof or self._ending:
             self._advance()
 
@@ -330,7 +333,8 @@ class Connection(asyncio.Protocol):
         """Has this connection been idle, or busy with one request, for too long?"""
         config = self._service.config
         sent = self._sender is not None and self._sender.progressed()
-        if self._is_active or sent or self._waiting is not None or self._slots:
+        is_busy = self._slots or self._single_is_sent or self._waiting is not None
+        if self._is_active or sent or is_busy:
             self._is_active = False
             self._active_at = now_s
         begun = self.parser.begun
@@ -351,7 +355,8 @@ class Connection(asyncio.Protocol):
             self._advance()
 
     def finished(self) -> bool:
-        return self._closing or not (self._queue or self._slots or self._held)
+        is_busy = self._queue or self._slots or self._single_is_sent or self._held
+        return self._closing or not is_busy
 
     def end(self) -> None:
         self._closing = True

@@ -25,6 +25,7 @@ from logd.disk import SyncFailed, refusal
 from logd.durability import Policy
 from logd.errors import Faulted, LogdError, NoSpace, ShuttingDown
 from logd.expiry import Expiry
+from logd.express import Singles
 from logd.group import Batch, Group
 from logd.hooks import Running
 from logd.keeper import Keeper
@@ -69,6 +70,7 @@ class PendingPush(Protocol):
     """A push on its way, and whoever waits for it."""
 
     content: Pushes | Batch
+    clients: int  # who wait for it
     offset: int  # where it was stored: set before `stored` is called
     messages: int  # how many; only for a Batch
 
@@ -127,12 +129,15 @@ class Topic:
         self._expired: list[Partition] = []  # out of sight, but still on disk
         self._left_over: list[Partition] = []  # those that could not be deleted; tried again
         self._pending: deque[PendingPush] = deque()
+        self.singles = Singles(name, self._turn_soon)  # pending too
+        self._gathers_since_s = 0.0  # when single messages began to wait for company
         self._waiters: dict[object, Callable[[], None]] = {}
         self._turn_is_due = False
         self._job_is_running = False
         self._marked_unclean = False
         self._tail_is_dirty = False
         self._sync_timer: Timer | None = None
+        self._gather_timer: Timer | None = None
         self._on_closed: Callable[[], None] | None = None
         self._created_at = 0.0
 
@@ -209,18 +214,17 @@ class Topic:
 
     def push(self, push: PendingPush) -> None:
         """Store this together with all that arrives in the same turn."""
-        if self.closing:
-            push.refused(ShuttingDown("the daemon is stopping; connect again in a moment"))
-            return
-        if self.damages:
-            push.refused(self._faulted())
+        if self.closing or self.damages:
+            push.refused(self._refusal())
             return
         self._pending.append(push)
         if not self._turn_is_due:
             self._turn_is_due = True
             self._scheduler.soon(self._turn)
 
-    def _faulted(self) -> LogdError:
+    def _refusal(self) -> LogdError:
+        if self.closing:
+            return ShuttingDown("the daemon is stopping; connect again in a moment")
         damage = (*self.view.damages, *self.damages)[0]
         return Faulted(
             f"first={damage.first} next={damage.next} {damage}; nothing is written to this topic"
@@ -235,6 +239,10 @@ class Topic:
     def _turn(self) -> None:
         """Write what is pending, unless something has to be done first."""
         self._turn_is_due = False
+        if self.singles:
+            if self._policy.answers_wait and self._gathers():
+                return
+            self._take_singles()
         writes = self.ready and bool(self._pending)
         needed = self._before_writing() if writes else None
         if needed:
@@ -247,6 +255,30 @@ class Topic:
             self._finish_closing()
         elif not self._job_is_running:
             self._turn_soon()
+
+    def _take_singles(self) -> None:
+        """From now on they are pending like any other push."""
+        for push in self.singles.take():
+            if self.closing or self.damages:
+                push.refused(self._refusal())
+            else:
+                self._pending.append(push)
+
+    def _gathers(self) -> bool:
+        """Do single messages wait for more of their kind? What cannot be answered before a sync
+        need not be written long before it, and is one batch when they are written together."""
+        if self._pending or self._job_is_running or self.closing:
+            return False
+        now_s = self._scheduler.monotonic_s()
+        since_s = self._gathers_since_s = self._gathers_since_s or now_s
+        due_in_s, self.singles.call_at = self._commits.gather(len(self.singles), since_s, now_s)
+        if due_in_s and self._gather_timer is None:
+            self._gather_timer = self._scheduler.later(due_in_s, self._gather_timer_fired)
+        return bool(due_in_s)
+
+    def _gather_timer_fired(self) -> None:
+        self._gather_timer = None
+        self._turn_soon()
 
     def _before_writing(self) -> Callable[[], Callable[[], None]] | None:
         """The job that must be done before anything is written, if there is one."""
@@ -332,7 +364,8 @@ class Topic:
         self.stored_bytes += group.size
         batches = self._commits.written.batches + len(group.placed)
         mark = Mark(active.first, active.size, active.next, batches)
-        self._commits.wrote(mark, self._scheduler.monotonic_s())
+        self._commits.wrote(mark, self._gathers_since_s or self._scheduler.monotonic_s())
+        self._gathers_since_s = 0.0
 
     def _clean_tail(self, *, and_report: bool = True) -> None:
         """Cut off what a failed write left; nothing is written behind it before that is done."""
@@ -385,7 +418,8 @@ class Topic:
         mark = self._commits.written
         self.active.sync()
         ended_at_s = self._scheduler.monotonic_s()
-        files.save_progress(self.active, self.checkpoint, self._checkpoint_at(mark), started_at_s)
+        if files.progress_is_due(self.checkpoint, started_at_s):
+            files.save_progress(self.active, self.checkpoint, self._checkpoint_at(mark))
         return lambda: self._synced_to(mark, started_at_s, ended_at_s)
 
     def _synced_to(self, mark: Mark, started_at_s: float, ended_at_s: float) -> None:
@@ -432,6 +466,7 @@ class Topic:
         if isinstance(error, SyncFailed):
             self.closing = True
             self._scheduler.fatal(f"topic {self.name}: {error}")
+        self._take_singles()
         while self._pending:
             self._pending.popleft().refused(refused)
 
@@ -515,6 +550,7 @@ class Topic:
 
     def close(self, closed: Callable[[], None]) -> None:
         """Take no more pushes, finish those under way, then sync and close the files."""
+        self._take_singles()
         self.closing = True
         self._on_closed = closed
         self.cursors.close()
@@ -573,7 +609,7 @@ class Topic:
             **self._expiry.stats(),
             "fsync": self._policy.mode,
             "unsynced_batches": self._commits.unsynced,
-            "waiting_pushes": len(self._pending) + self._commits.awaiting,
+            "waiting_pushes": len(self._pending) + len(self.singles) + self._commits.awaiting,
             "waiting_reads": len(self._waiters),
             "producers": len(self.producers),
             "clock_behind_ms": self.clock_behind_ms,

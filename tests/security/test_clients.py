@@ -181,7 +181,7 @@ def test_what_an_endpoint_cannot_be() -> None:
         {"address": "http://a"},
     ):
         with pytest.raises(ValueError):
-            Client(Endpoint(**wrong))  # type: ignore[arg-type]
+            Client(Endpoint(**wrong))
     assert ALL not in repr(Endpoint(token=ALL))
 
 

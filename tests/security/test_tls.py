@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 from daemon import HANG_S, ROOT, Daemon, running
 
-from logd import Client, ConnectionLost, Endpoint, LogdError, Reader, Writer
+from logd import Client, ConnectionLost, Endpoint, LogdError, Reader, Writer, commands
+from logd.commands import Batches, Command
+from logd.requests import Read
 from security.conftest import ALL, READER, Files, tells_no_token
 
 HTTP = ("--http-host", "127.0.0.1:0")
@@ -203,10 +205,7 @@ def test_replies_that_nobody_takes(tmp_path: Path, pem: Files) -> None:
                 pass
 
 
-def read_all() -> object:
-    from logd import commands
-    from logd.requests import Read
-
+def read_all() -> Command[Batches]:
     return commands.read(Read("big", 0, 1000))
 
 

@@ -140,6 +140,24 @@ async def test_a_token_can_be_changed_for_another(guarded: Daemon) -> None:
         await line.expect_end()
 
 
+async def test_the_same_push_over_and_over(guarded: Daemon, access_file: Path) -> None:
+    """Single messages have a way of their own: nobody gets past the gate on it."""
+    fill(guarded)
+    async with dial(guarded) as reader, dial(guarded) as writer:
+        await login(reader, READER)
+        await login(writer, WRITER)
+        for n in range(5):
+            assert await reader.refused(push("app-1", b"x\n")) == "forbidden"
+            assert (await writer.ask(push("app-1", b"x\n"))).head == b"OK %d 1" % (n + 2)
+            assert await writer.refused(push("other", b"x\n")) == "forbidden"
+        access_file.write_text(f'[tokens.writer]\ntoken = "{WRITER}"\nwrite = ["web"]\n')
+        assert (await writer.ask(push("app-1", b"x\n"))).head == b"OK 7 1"
+        os.kill(guarded.pid, signal.SIGHUP)
+        guarded.wait_said("SIGHUP: reloaded")
+        for _ in range(3):
+            assert await writer.refused(push("app-1", b"x\n")) == "forbidden"
+
+
 async def test_a_daemon_that_does_not_ask_takes_any_token(tmp_path: Path) -> None:
     async with running(tmp_path) as server, dial(server) as line:
         await line.send(b"AUTH whatever\r\n" + push("app", b"x\n"))
@@ -323,8 +341,8 @@ async def test_tokens_are_shown_nowhere(guarded: Daemon, access_file: Path) -> N
             shown.append((await line.ask(command)).body.decode())
         for strange in (b"AUTH\r\n", f"AUTH {WRONG} {ALL}\r\n".encode()):
             shown.append((await line.ask(strange)).head.decode())
-    command = [sys.executable, "-m", "logd", "--access-file", str(access_file), "config"]
-    shown.append(subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout)
+    words = [sys.executable, "-m", "logd", "--access-file", str(access_file), "config"]
+    shown.append(subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout)
     assert str(access_file) in shown[-1]
     shown.append(Path(f"/proc/{guarded.pid}/cmdline").read_text())
     shown += [path.read_bytes().decode("latin-1") for path in guarded.data_dir.rglob("*.log")]

@@ -1,0 +1,38 @@
+# Types for express.py, where it is compiled. Nothing here changes what it does.
+
+cdef class SinglePushes:
+    cdef public object clients
+    cdef public object content
+    cdef public object messages
+    cdef public object offset
+    cdef public list waiting
+
+
+cdef class Singles:
+    cdef object _topic
+    cdef object _call
+    cdef list _bodies
+    cdef list _waiting
+    cdef Py_ssize_t _size
+    cdef public Py_ssize_t call_at
+
+    cpdef add(self, bytes body, who)
+
+
+cdef class Express:
+    cdef public object parser
+    cdef public dict _topics
+    cdef public object _write
+    cdef public object _queue
+    cdef public object _slots
+    cdef public bint _held
+    cdef public bint _single_is_sent
+    cdef public object _single_slot
+    cdef public bint _write_is_paused
+    cdef public bint _read_is_paused
+    cdef public bint _ending
+    cdef public bint _closing
+    cdef public bint _is_active
+
+    cpdef take_single(self, bytes data)
+    cpdef single_stored(self, offset)

@@ -1,0 +1,93 @@
+"""Clients that push one message in each piece they send, over a real socket: logd/express.py."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from daemon import Daemon, batches, dial, messages, push, running
+
+MODES = ("never", "interval", "batches", "always")
+
+
+async def one_by_one(server: Daemon, name: bytes, count: int) -> dict[int, bytes]:
+    told = {}
+    async with dial(server) as line:
+        for n in range(count):
+            message = b"%b-%04d" % (name, n)
+            word, offset, one = (await line.ask(push("app", message + b"\n"))).head.split()
+            assert (word, one) == (b"OK", b"1")
+            told[int(offset)] = message
+    return told
+
+
+@pytest.mark.parametrize("fsync", MODES)
+async def test_each_gets_the_offset_of_its_own_message(tmp_path: Path, fsync: str) -> None:
+    async with running(tmp_path, fsync=fsync, partition_bytes=10_000) as server:
+        each = await asyncio.gather(*(one_by_one(server, b"c%02d" % n, 60) for n in range(12)))
+        told = {offset: message for own in each for offset, message in own.items()}
+        stored = server.stored("app")
+        assert [told[n] for n in range(len(told))] == messages(stored)
+        assert len(told) == 12 * 60
+        assert len(batches(stored)) < len(told), "those that came together share a batch"
+
+
+@pytest.mark.parametrize("fsync", ["interval", "always"])
+async def test_replies_stay_in_order_when_more_comes_behind(tmp_path: Path, fsync: str) -> None:
+    """Pieces of one push each, not waited for, with other commands among them."""
+    async with running(tmp_path, fsync=fsync) as server, dial(server) as line:
+        pieces, wanted, at = [], [], 0
+        for n in range(3000):
+            if n % 7 == 5:
+                pieces.append(b"PING\r\n")
+                wanted.append(b"OK")
+            elif n % 11 == 3:
+                pieces.append(push("other", b"x\n"))
+                wanted.append(b"OK ")
+            else:
+                pieces.append(push("app", b"%06d\n" % n))
+                wanted.append(b"OK %d 1" % at)
+                at += 1
+
+        async def send() -> None:
+            for n, piece in enumerate(pieces):
+                await line.send(piece)
+                if n % 3 == 0:
+                    await asyncio.sleep(0)  # the reader's turn; what it was sent is still under way
+
+        sending = asyncio.ensure_future(send())
+        for head in wanted:
+            assert (await line.read_line()).startswith(head)
+        await sending
+
+
+async def test_a_stop_answers_those_who_wait_or_stores_nothing(tmp_path: Path) -> None:
+    """Every message with an OK is there afterwards, and no other."""
+    async with running(tmp_path, fsync="always") as server:
+        told: dict[int, bytes] = {}
+
+        async def write(name: bytes) -> None:
+            async with dial(server) as line:
+                for n in range(100_000):
+                    message = b"%b-%06d" % (name, n)
+                    try:
+                        reply = (await line.ask(push("app", message + b"\n"))).head
+                    except (asyncio.IncompleteReadError, ConnectionError):
+                        return
+                    if not reply.startswith(b"OK "):
+                        assert reply.startswith(b"ERR shutting-down")
+                        return
+                    told[int(reply.split()[1])] = message
+
+        writers = [asyncio.ensure_future(write(b"w%d" % n)) for n in range(8)]
+        while len(told) < 200:
+            await asyncio.sleep(0)
+        os.kill(server.pid, signal.SIGTERM)
+        await asyncio.gather(*writers)
+        assert server.process is not None
+        await asyncio.to_thread(server.process.wait, 20)
+        stored = messages(server.stored("app"))
+        assert {n: stored[n] for n in told} == told

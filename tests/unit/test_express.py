@@ -1,0 +1,210 @@
+"""Single messages: taken only where their reply is the next one due, as source and as compiled."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import deque
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import logd
+from logd import express as installed
+from logd.batch import JOIN_BYTES
+from logd.errors import BadRequest, LogdError
+from logd.protocol import Budget, Parser
+
+PUSH = b"PUSH app 6\r\nhello\n"
+
+
+def source() -> ModuleType:
+    """express.py itself, whatever was compiled from it."""
+    path = Path(logd.__file__).with_name("express.py")
+    spec = importlib.util.spec_from_file_location("express_source", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+FORMS = [pytest.param(source(), id="source"), pytest.param(installed, id="installed")]
+
+
+class Topic:
+    def __init__(self, module: ModuleType) -> None:
+        self.called = 0
+        self.singles = module.Singles("app", self._call)
+
+    def _call(self) -> None:
+        self.called += 1
+
+
+class Slot:
+    offset = 0
+
+    def __init__(self, story: list[Any]) -> None:
+        self._story = story
+
+    def stored(self) -> None:
+        self._story.append(("slot", self.offset))
+
+    def refused(self, error: LogdError) -> None:
+        self._story.append(("refused", error.code))
+
+
+def connection(module: ModuleType, topic: Topic, *, fed: bytes = PUSH) -> Any:
+    class Connection(module.Express):  # type: ignore[name-defined, misc]
+        def _slot_for_single(self) -> Slot:
+            slot = Slot(self.story)
+            self._slots.append(slot)
+            return slot
+
+        def _advance(self) -> None:
+            self.story.append("advance")
+
+    parser = Parser(1 << 20, Budget(1 << 20))
+    parser.feed(fed)
+    made = Connection(parser, {"app": topic})
+    made.story = []
+    made._write = made.story.append
+    return made
+
+
+@pytest.mark.parametrize("module", FORMS)
+def test_one_more_of_the_same_is_taken_and_answered(module: ModuleType) -> None:
+    topic = Topic(module)
+    one, two = connection(module, topic), connection(module, topic)
+    assert one.take_single(b"PUSH app 6\r\nfirst\n")
+    assert two.take_single(b"PUSH app 6\r\nother\n")
+    assert topic.called == 1
+    (push,) = topic.singles.take()
+    assert push.content == ("app", [b"first\nother\n"], [2])
+    assert (push.clients, len(topic.singles)) == (2, 0)
+    push.offset = 7
+    push.stored()
+    assert (one.story, two.story) == ([b"OK 7 1\r\n"], [b"OK 8 1\r\n"])
+    assert one.take_single(PUSH)
+    assert topic.called == 2
+
+
+@pytest.mark.parametrize("module", FORMS)
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"PUSH app 6\r\nhell\n",
+        b"PUSH app 6\r\nhello!",
+        b"PUSH app 6\r\nhel\no\n",
+        b"PUSH bpp 6\r\nhello\n",
+        b"PUSH app 6\r\nhello\nP",
+        b"PING\r\n",
+        b"",
+    ],
+)
+def test_anything_else_is_left_to_the_parser(module: ModuleType, data: bytes) -> None:
+    topic = Topic(module)
+    assert not connection(module, topic).take_single(data)
+    assert len(topic.singles) == 0
+
+
+@pytest.mark.parametrize("module", FORMS)
+@pytest.mark.parametrize("fed", [b"", b"PING\r\n", PUSH + b"PI", PUSH + b"PING\r\n", PUSH[:-1]])
+def test_only_behind_a_push_and_nothing_else(module: ModuleType, fed: bytes) -> None:
+    assert not connection(module, Topic(module), fed=fed).take_single(PUSH)
+
+
+@pytest.mark.parametrize("module", FORMS)
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("_slots", deque(["a push"])),
+        ("_queue", deque(["a request"])),
+        ("_held", True),
+        ("_write_is_paused", True),
+        ("_ending", True),
+        ("_closing", True),
+        ("_single_is_sent", True),
+        ("_topics", {}),
+    ],
+)
+def test_not_while_something_is_under_way(module: ModuleType, flag: str, value: Any) -> None:
+    made = connection(module, Topic(module))
+    setattr(made, flag, value)
+    assert not made.take_single(PUSH)
+
+
+@pytest.mark.parametrize("module", FORMS)
+def test_what_comes_behind_a_single_gives_it_a_slot(module: ModuleType) -> None:
+    made = connection(module, Topic(module))
+    made._settle_single()
+    assert not made._slots
+    assert made.take_single(PUSH)
+    made._settle_single()
+    made._settle_single()
+    assert len(made._slots) == 1
+    made.single_stored(3)
+    assert made.story == [("slot", 3)]
+    assert not made._single_is_sent
+
+
+@pytest.mark.parametrize("module", FORMS)
+def test_a_refusal_goes_through_a_slot(module: ModuleType) -> None:
+    topic = Topic(module)
+    made = connection(module, topic)
+    made.take_single(PUSH)
+    for push in topic.singles.take():
+        push.refused(BadRequest("no"))
+    assert made.story == [("refused", "bad-request")]
+    assert not made._single_is_sent
+
+
+@pytest.mark.parametrize("module", FORMS)
+def test_a_connection_that_is_gone_hears_nothing(module: ModuleType) -> None:
+    made = connection(module, Topic(module))
+    made.take_single(PUSH)
+    made._closing = True
+    made.single_stored(3)
+    assert made.story == []
+
+
+@pytest.mark.parametrize("module", FORMS)
+def test_one_that_was_not_read_from_goes_on(module: ModuleType) -> None:
+    made = connection(module, Topic(module))
+    made.take_single(PUSH)
+    made._read_is_paused = True
+    made.single_stored(3)
+    assert made.story == [b"OK 3 1\r\n", "advance"]
+
+
+@pytest.mark.parametrize("module", FORMS)
+def test_it_calls_when_there_are_as_many_as_wanted(module: ModuleType) -> None:
+    topic = Topic(module)
+    topic.singles.call_at = 3
+    for _ in range(5):
+        connection(module, topic).take_single(PUSH)
+    assert topic.called == 1
+    topic.singles.take()
+    connection(module, topic).take_single(PUSH)
+    assert topic.called == 2  # with nothing there, the first one calls
+
+
+@pytest.mark.parametrize("module", FORMS)
+def test_many_are_several_batches(module: ModuleType) -> None:
+    topic = Topic(module)
+    bodies = [b"%05d" % n + b"x" * (n % 100) + b"\n" for n in range(2000)]
+    waiting = [connection(module, topic) for _ in bodies]
+    for body, who in zip(bodies, waiting, strict=True):
+        topic.singles.add(body, who)
+    pushes = topic.singles.take()
+    assert all(len(push.content.bodies[0]) <= JOIN_BYTES for push in pushes)
+    assert b"".join(push.content.bodies[0] for push in pushes) == b"".join(bodies)
+    offset = 0
+    for push in pushes:
+        assert push.content.counts == [push.clients]
+        push.offset = offset
+        push.stored()
+        offset += push.clients
+    assert [who.story for who in waiting] == [[b"OK %d 1\r\n" % n] for n in range(2000)]
+    assert topic.singles.take() == []
