@@ -11,13 +11,13 @@ DATA ?= data
 SHIPPERS := rsyslog rsyslog-elasticsearch libestr0 libfastjson4 liblognorm5 \
 	syslog-ng-core syslog-ng-mod-http libivykis0 libnet1 libpcre3 libwrap0 prometheus
 
-.PHONY: help run test check unit integration clients damage faults web browser test-faults mutations bench packages shippers bench-packages browser-packages constraints clean
+.PHONY: help run test check unit integration clients damage faults web security browser test-faults mutations bench packages shippers bench-packages browser-packages constraints clean
 
 help:
 	@echo "make run     set up, start the daemon on 127.0.0.1:1774 with its data in ./$(DATA)"
 	@echo "make test    set up, then lint, type check and run every test"
 	@echo "make check   lint and type check only;  make unit, integration, clients, damage, faults, web,"
-	@echo "             browser: one part of the tests"
+	@echo "             security, browser: one part of the tests"
 	@echo "make test-faults   the long part: thousands of kills and crashes, and what it survived"
 	@echo "make mutations     take safety measures out of a copy, one by one, and see a test notice"
 	@echo "make bench   measure, as ratios to other things measured in the same run"
@@ -45,7 +45,7 @@ run: $(READY)
 	@echo "or open http://127.0.0.1:1775/ in a browser"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
-test: check packages unit integration clients damage faults web browser
+test: check packages unit integration clients damage faults web security browser
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -69,6 +69,10 @@ faults: $(READY)
 
 web: $(READY) packages shippers
 	$(BIN)/pytest -rs tests/web
+
+# Who must not get in, and how much of them there may be: tokens, TLS, limits, floods.
+security: $(READY)
+	$(BIN)/pytest -rs tests/security
 
 # The page in a real browser. Pictures of it are left in build/screenshots.
 browser: $(READY) browser-packages

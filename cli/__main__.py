@@ -47,8 +47,15 @@ for command in (write, read, tail, stats, topics, ping, forward, bench, check, r
 
 
 @app.callback()
-def everywhere(ctx: typer.Context, host: connect.GlobalHost = connect.DEFAULT_HOST) -> None:
-    ctx.obj = host
+def everywhere(
+    ctx: typer.Context,
+    host: connect.GlobalHost = connect.DEFAULT_HOST,
+    token_file: connect.TokenFile = None,
+    ca: connect.Ca = None,
+    cert: connect.Cert = None,
+    key: connect.Key = None,
+) -> None:
+    ctx.obj = connect.Everywhere(host, token_file, ca, cert, key)
 
 
 def main() -> None:

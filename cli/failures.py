@@ -30,6 +30,7 @@ HINTS = {
     "out-of-range": "start at --offset first or next, or add --or-first to skip what is gone",
     "faulted": "these offsets are damaged on disk; read on behind them with --offset",
     "checksum": "the bytes were changed on a disk or on the way; try again, then check both disks",
+    "unauthorized": "give the file that holds it with --token-file, or LOGD_TOKEN_FILE",
     "no-space": "make room on the server's disk, then write again",
     "busy": "try again in a moment",
     "shutting-down": "try again when the daemon is back",

@@ -201,7 +201,8 @@ def inflate(body: Buffer, limit_bytes: int) -> bytes:
         if frame.dict_id:
             raise BadRequest("zstd dictionaries are not supported")
         if frame.content_size > limit_bytes:
-            raise TooLarge(f"the zstd frame inflates past {limit_bytes} bytes")
+            text = f"the zstd frame inflates past {limit_bytes} bytes"
+            raise TooLarge(text, closes=False)  # its length on the wire was all right
         inflater = zstandard.ZstdDecompressor(max_window_size=1 << 27)
         return inflater.decompress(body, max_output_size=limit_bytes, allow_extra_data=False)
     except zstandard.ZstdError as error:

@@ -74,7 +74,7 @@ class Forbidden(LogdError):
 
 
 class Unauthorized(LogdError):
-    code, status = "unauthorized", 401
+    code, status, closes = "unauthorized", 401, True
 
 
 class Busy(LogdError):

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from logd import tcp
 from logd.config import Config, address
+from logd.doors import Doors, raise_open_files
+from logd.errors import LogdError
 from logd.service import Service
 from logd.store import Store
 from logd.syslog import SyslogServer
@@ -77,13 +79,16 @@ class LoopScheduler:
 
 
 class Server:
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, settle: Callable[[], Config] | None = None) -> None:
+        """`settle` reads all settings again, for a reload."""
         self._config = config
+        self._settle = settle or (lambda: config)
         self._loop = asyncio.get_running_loop()
         scheduler = LoopScheduler(self._loop)
         self.store = Store(config, scheduler)
         self.service = Service(self.store, config, scheduler)
         self.connections = tcp.Connections(self.service)
+        self.doors = Doors(self.connections)
         self._stop = asyncio.Event()
         self._http: HttpServer | None = None
         self._syslog: SyslogServer | None = None
@@ -91,6 +96,9 @@ class Server:
     async def run(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._signalled, number)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
+        self.doors.take(self._config)
+        raise_open_files(self._config)
         self.store.open()
         for report in self.store.reports:
             _log_report(report)
@@ -102,6 +110,7 @@ class Server:
         listener = await tcp.listen(self._loop, self.connections, *address(self._config.host))
         http = await self._start_http()
         await self._start_syslog()
+        self._loop.add_signal_handler(signal.SIGHUP, self.reload)
         tcp_at, http_at = _bound(listener.sockets[0]), _bound(http) if http else "off"
         log.info("ready tcp=%s http=%s data=%s", tcp_at, http_at, self._config.data_dir)
         sweeper = self._loop.create_task(self._sweep())
@@ -117,12 +126,14 @@ class Server:
         from logd.http import App, HttpServer  # half of the time that a start takes
 
         app = App(self.service, self.connections, self._config)
-        self._http = HttpServer(app, self._config)
+        self._http = HttpServer(app, self._config, self.connections.tls)
         return await self._http.start(*address(self._config.http_host))
 
     async def _start_syslog(self) -> None:
         if self._config.syslog_host != "off":
-            self._syslog = SyslogServer(self.service, self._config.syslog_topic)
+            self._syslog = SyslogServer(
+                self.service, self._config.syslog_topic, self.connections.tls
+            )
             listener = await self._syslog.start(*address(self._config.syslog_host))
             log.info("syslog at %s", _bound(listener.sockets[0]))
 
@@ -132,7 +143,27 @@ class Server:
             self.connections.sweep()
             if self._http is not None:
                 self._http.sweep(self.connections.now_s)
+            self.store.check_room()
             self.store.check_retention()
+            self.doors.report()
+
+    def reload(self) -> None:
+        """Read all settings again and take what can change; say what cannot, or what is wrong."""
+        try:
+            wanted = self._settle()
+            config = wanted.keeping_fixed(self._config)
+            self.doors.take(config)
+        except LogdError as error:
+            log.error("SIGHUP: %s; everything stays as it was", error.text)
+            return
+        for topic in self.store.configure(config):
+            log.warning("SIGHUP: topic %s syncs as before until a restart", topic)
+        if self._http is not None:
+            self._http.app.take(config)
+        for name in wanted.differences(config):
+            log.warning("SIGHUP: %s cannot change before a restart", name)
+        changed, self._config = config.differences(self._config), config
+        log.info("SIGHUP: reloaded; changed: %s", ", ".join(changed) or "no setting")
 
     async def _finish(self) -> None:
         """Answer what is under way, sync, close; past the time limit leave as a kill would."""

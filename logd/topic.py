@@ -23,7 +23,7 @@ from logd.commits import Commits, Mark
 from logd.config import Config
 from logd.disk import SyncFailed, refusal
 from logd.durability import Policy
-from logd.errors import Faulted, LogdError, ShuttingDown
+from logd.errors import Faulted, LogdError, NoSpace, ShuttingDown
 from logd.expiry import Expiry
 from logd.express import Singles
 from logd.group import Batch, Group
@@ -38,6 +38,7 @@ from logd.view import View
 _GROUP_BATCHES = 500  # two buffers each, and the kernel takes 1,024 in one call
 _GROUP_BYTES = 16 << 20
 _DELETED_AT_ONCE = 16  # files; syncs wait for it
+NO_ROOM = "there is less free on the disk than min-free-bytes; nothing of this was stored"
 
 
 class Timer(Protocol):
@@ -97,6 +98,7 @@ class Topic:
         self.damages: tuple[Damage, ...] = ()  # with any, the topic is faulted: read only
         self.stored_messages = self.stored_bytes = 0  # since the start
         self.closing = False
+        self.has_room = True  # on the disk, as the store sees it once a second
         self.clock_behind_ms = 0
         self._config = config
         self._scheduler = scheduler
@@ -138,6 +140,19 @@ class Topic:
         self._gather_timer: Timer | None = None
         self._on_closed: Callable[[], None] | None = None
         self._created_at = 0.0
+
+    def configure(self, config: Config) -> bool:
+        """Take other settings while at work. Not how to sync: False if that was to change."""
+        config, old = config.for_topic(self.name), self._config
+        self._config = replace(
+            config,
+            fsync=old.fsync,
+            fsync_interval_s=old.fsync_interval_s,
+            fsync_batches=old.fsync_batches,
+        )
+        self._expiry.configure(config)
+        self.cursors.max_cursors = config.max_cursors
+        return self._config == config
 
     # -- start ----------------------------------------------------------------------------------
 
@@ -281,6 +296,10 @@ class Topic:
         )
 
     def _write_group(self) -> None:
+        if not self.has_room:
+            while self._pending:
+                self._pending.popleft().refused(NoSpace(NO_ROOM))
+            return
         group, pushes = self._form_group()
         try:
             if group.placed:

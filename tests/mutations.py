@@ -30,6 +30,9 @@ SPOOL = "tests/unit/test_spool.py::"
 WRITER = "tests/unit/test_client_writer.py::"
 DELIVERY = "tests/unit/test_writer_delivery.py::"
 LINK = "tests/unit/test_link.py::"
+TOKENS = "tests/security/test_tokens.py::"
+TLS = "tests/security/test_tls.py::"
+DOORS = "tests/security/test_doors.py::"
 
 
 class Mutation(NamedTuple):
@@ -269,6 +272,71 @@ MUTATIONS = [
              "filled = [segment for segment in self._segments if segment.size]",
              "filled = list(self._segments)",
              SPOOL + "test_the_newest_note_is_always_there"),
+    # -- who is let in
+    Mutation("gate: the short way leads past it", "logd/gated.py",
+             "self.parser.again_topic not in self.gate.pushed or not self.take_single(data)",
+             "not self.take_single(data)",
+             TOKENS + "test_the_same_push_over_and_over"),
+    Mutation("gate: a reload forgets nothing", "logd/gate.py",
+             "self._grant = access.named(name)", "self._grant = self._grant or access.named(name)",
+             TOKENS + "test_a_reload_takes_tokens_away"),
+    Mutation("gate: strangers may ask", "logd/gate.py",
+             "            raise Unauthorized(", "            return request or Refused(",
+             TOKENS + "test_without_a_token_nothing_but_a_few_words"),
+    Mutation("gate: bodies of strangers are kept", "logd/gated.py",
+             "Parser(config.max_batch_bytes, _NOTHING)",
+             "Parser(config.max_batch_bytes, self._connections.budget)",
+             TOKENS + "test_strangers_take_no_memory_from_the_others"),
+    Mutation("gate: strangers may stay", "logd/gated.py",
+             "if not self.gate.is_known and late_s > 0:", "if late_s > 1e9:",
+             TOKENS + "test_who_says_nothing_is_shown_out"),
+    Mutation("access: read implies write", "logd/access.py",
+             'self._check("write", topic)', 'self._check("read", topic)',
+             TOKENS + "test_what_each_may_do"),
+    Mutation("access: every topic is listed", "logd/service.py",
+             "if request.sees is None or request.sees(name)", "if True",
+             TOKENS + "test_topics_that_one_may_not_see_are_not_listed"),
+    Mutation("access: a wrong file is quoted", "logd/access.py",
+             'f"{kind} in {where}: a token', 'f"{value} {kind} in {where}: a token',
+             TOKENS + "test_a_wrong_access_file_is_refused_without_telling"),
+    Mutation("HTTP: no token is asked for", "logd/http.py",
+             "if access is not None and scope", "if False and scope",
+             TOKENS + "test_without_a_token_nothing_over_http"),
+    Mutation("HTTP: rights are not looked at", "logd/asking.py",
+             "return request if self._grant is None else self._grant.admit(request)",
+             "return request",
+             TOKENS + "test_what_each_may_do_over_http"),
+    Mutation("TLS: clients need no certificate", "logd/tls.py",
+             "context.verify_mode = ssl.CERT_REQUIRED", "context.verify_mode = ssl.CERT_NONE",
+             TLS + "test_clients_must_have_a_certificate"),
+    Mutation("TLS: old versions are taken", "logd/tls.py",
+             "    context.minimum_version = ssl.TLSVersion.TLSv1_2\n",
+             "    context.minimum_version = ssl.TLSVersion.TLSv1\n"
+             "    context.set_ciphers('ALL:@SECLEVEL=0')\n",
+             TLS + "test_old_versions_are_refused"),
+    Mutation("TLS: the daemon's name is not checked", "logd/tls_socket.py",
+             "    context.sslsocket_class = TlsSocket\n",
+             "    context.sslsocket_class = TlsSocket\n    context.check_hostname = False\n",
+             TLS + "test_a_wrong_certificate_is_not_trusted"),
+    Mutation("TLS: the old certificate stays", "logd/doors.py",
+             "            connections.tls.current = context\n", "",
+             TLS + "test_a_reload_takes_the_new_certificate"),
+    Mutation("TLS: replies are not held back", "logd/copying.py",
+             "                    await self._writable.wait()\n", "",
+             TLS + "test_replies_that_nobody_takes"),
+    Mutation("doors: open to everybody", "logd/doors.py",
+             "        check_exposed(config)\n", "",
+             DOORS + "test_other_machines_are_not_let_in_unasked"),
+    Mutation("doors: addresses are not counted", "logd/admission.py",
+             "if most and self._by_home", "if False and self._by_home",
+             DOORS + "test_connections_per_address"),
+    Mutation("doors: a full disk is written to", "logd/topic.py",
+             "        if not self.has_room:\n", "        if False:\n",
+             DOORS + "test_pushes_are_refused_before_the_disk_is_full"),
+    Mutation("doors: half of a wrong reload is taken", "logd/server.py",
+             "            config = wanted.keeping_fixed(self._config)\n",
+             "            config = wanted\n",
+             DOORS + "test_a_reload_takes_what_can_change_and_says_what_cannot"),
 ]  # fmt: skip
 
 

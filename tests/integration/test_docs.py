@@ -18,7 +18,7 @@ import pytest
 from daemon import ROOT, running
 from xxhash import xxh3_64_hexdigest, xxh32_hexdigest
 
-from logd import __version__, batch, config, protocol, requests
+from logd import __version__, access, batch, config, protocol, requests
 from logd.config import FSYNC_MODES, fields, flag
 from logd.errors import BY_CODE
 
@@ -258,7 +258,7 @@ def test_settings_in_a_file(blocks: list[Fence], tmp_path: Path) -> None:
     file = tmp_path / "logd.toml"
     for fence in blocks:
         file.write_text("\n".join(fence.lines))
-        config.load({}, {}, file)
+        access.load(file) if "access" in fence.options else config.load({}, {}, file)
 
 
 @pytest.mark.parametrize("page", PAGES)
