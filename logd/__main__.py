@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from logd import config
+from logd import config, logs
 from logd.disk import SyncFailed
 from logd.errors import LogdError
 
@@ -26,11 +26,6 @@ def serve(**flags: Any) -> None:
 
     from logd.server import Server
 
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
     file = flags.pop("config") or os.environ.get("LOGD_CONFIG")
     values = {name.replace("_", "-"): value for name, value in flags.items()}
 
@@ -39,11 +34,17 @@ def serve(**flags: Any) -> None:
 
     try:
         settings = config.load(values, os.environ, Path(file) if file else None)
-        uvloop.run(run())
     except LogdError as error:
         sys.exit(f"logd: {error.text}")
-    except (OSError, SyncFailed) as error:
-        sys.exit(f"logd: {error}")
+    form = logs.set_up(settings.log_format, os.environ)
+    try:
+        uvloop.run(run())
+    except (LogdError, OSError, SyncFailed) as error:
+        text = error.text if isinstance(error, LogdError) else str(error)
+        if form != "text":
+            logging.getLogger("logd").critical("logd: %s", text)
+            sys.exit(1)
+        sys.exit(f"logd: {text}")
     logging.shutdown()
     os._exit(0)  # all is synced and closed: no thread that a read hangs in keeps the process
 

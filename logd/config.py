@@ -18,6 +18,7 @@ from typing import Any
 
 from logd.errors import BadRequest
 
+LOG_FORMATS = ("auto", "text", "json", "journal")
 FSYNC_MODES = ("never", "interval", "batches", "always")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+):([0-9]{1,5})")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
@@ -40,6 +41,12 @@ def _address_text(value: Any) -> str:
 
 def _address_or_off(value: Any) -> str:
     return "off" if value == "off" else _address_text(value)
+
+
+def _log_format(value: Any) -> str:
+    if value not in LOG_FORMATS:
+        raise ValueError(f"must be one of {', '.join(LOG_FORMATS)}")
+    return str(value)
 
 
 def _topic(value: Any) -> str:
@@ -181,6 +188,12 @@ class Config:
         60.0, _positive_seconds, "so is one that takes this long to send one request"
     )
     stop_timeout_s: float = _setting(10.0, _positive_seconds, "how long a stop may take")
+    log_format: str = _setting(
+        "auto",
+        _log_format,
+        "the daemon's own log: text, json or journal; auto is text on a terminal, journal where"
+        " journald reads it, else json",
+    )
 
     sections: tuple[tuple[str, dict[str, Any]], ...] = ()  # TOML's [topics.<glob>], in order
 

@@ -8,6 +8,7 @@ a connection may make the daemon hold is bounded: past that it is not read from 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from typing import Any, cast
 
@@ -338,5 +339,14 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
 
-def listen(loop: asyncio.AbstractEventLoop, connections: Connections, host: str, port: int) -> Any:
+def listen(
+    loop: asyncio.AbstractEventLoop,
+    connections: Connections,
+    host: str,
+    port: int,
+    passed: socket.socket | None = None,
+) -> Any:
+    """`passed` listens already, and is used instead."""
+    if passed is not None:
+        return loop.create_server(connections.make, sock=passed, backlog=1024)
     return loop.create_server(connections.make, host, port, backlog=1024)
