@@ -31,18 +31,16 @@ class Notifier:
             self._address = "\0" + self._address[1:]  # an abstract name
         self.watchdog_s = _watchdog_s(environ)
         self.extend_every_s = _EXTEND_EVERY_S
-        self._socket: socket.socket | None = None
-        if self._address:
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-            self._socket.setblocking(False)
 
     def tell(self, **values: object) -> None:
         """One datagram: `tell(READY=1, STATUS="serving")`."""
-        if self._socket is None:
+        if not self._address:
             return
         lines = [f"{name}={_one_line(value)}\n" for name, value in values.items()]
         try:
-            self._socket.sendto("".join(lines).encode("utf-8", "replace"), self._address)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+                out.setblocking(False)
+                out.sendto("".join(lines).encode("utf-8", "replace"), self._address)
         except OSError:
             pass  # its queue is full, or it has gone; the next sign may get there
 
@@ -68,7 +66,7 @@ class Notifier:
         It gets on while the process reads: a recovery is reading. One that hangs in a disk asks for
         nothing more, and the manager's own limit ends it.
         """
-        if self._socket is None:
+        if not self._address:
             yield
             return
         ended = threading.Event()
