@@ -63,10 +63,10 @@ class Managed(Daemon):
         self.command = ["/usr/bin/env", *assignments, *self.command]
 
 
-def run(*command: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         list(map(str, command)), cwd=ROOT, capture_output=True, text=True, timeout=HANG_S,
-        check=False, **options,  # type: ignore[call-overload]
+        check=False,
     )  # fmt: skip
 
 
