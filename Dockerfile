@@ -30,6 +30,8 @@ RUN apt-get update \
     && install --directory --owner=logd --group=logd --mode=0700 /data
 COPY --from=build /opt/logd /opt/logd
 ENV PATH="/opt/logd/bin:$PATH" PYTHONUNBUFFERED=1
+# Inside, all addresses are listened at; who gets there is for whoever publishes the ports to say.
+ENV LOGD_ALLOW_ANONYMOUS=yes
 
 USER 1774
 VOLUME /data

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from logd import disk
 from logd.checkpoint import State
-from logd.copying import Beside, TopicCopy, copy_files, same_bytes
+from logd.topic_copy import Beside, TopicCopy, copy_files, same_bytes
 from logd.errors import DataDirError
 from logd.files import HIDDEN, META
 from logd.offline_reader import Looked, look

@@ -82,12 +82,11 @@ class Service:
             lines += [f"mount -t tmpfs -o mode=0 tmpfs {root}/root"]
             lines += [f"mount -o remount,bind,ro {root}"]
             command = f"/usr/bin/python3 /run/confine.py /run/allowed -- {command}"
-        families = " ".join(unit["RestrictAddressFamilies"])
-        lines.append(
-            f"exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin FAMILIES={shlex.quote(families)} chroot {root}"
-            f" setpriv --reuid={self._user} --regid={self._user} --init-groups --no-new-privs"
-            f" --bounding-set=-all --inh-caps=-all {command}"
-        )
+        families = shlex.quote(" ".join(unit["RestrictAddressFamilies"]))
+        without = f"--reuid={self._user} --regid={self._user} --init-groups --no-new-privs"
+        without += " --bounding-set=-all --inh-caps=-all"
+        variables = f"PATH=/usr/sbin:/usr/bin:/sbin:/bin FAMILIES={families}"
+        lines.append(f"exec env -i {variables} chroot {root} setpriv {without} {command}")
         return "\n".join(lines)
 
     def start(self) -> None:

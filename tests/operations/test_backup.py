@@ -14,7 +14,7 @@ import pytest
 from daemon import Daemon
 from tool import log_cli
 
-from logd import Client, backup, copying, disk, offline, offline_reader
+from logd import Client, backup, disk, offline, offline_reader, topic_copy
 from logd.backup import Copied, back_up
 from logd.checkpoint import Checkpoint
 from logd.errors import OutOfOrder
@@ -238,7 +238,7 @@ def test_partitions_that_go_while_one_is_copied_are_held(
     source: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(source, "app", 60)
-    real, copied = copying.TopicCopy.extend, count()
+    real, copied = topic_copy.TopicCopy.extend, count()
 
     def extend(self: Any, *arguments: Any) -> Any:
         if next(copied) == 0:
@@ -246,7 +246,7 @@ def test_partitions_that_go_while_one_is_copied_are_held(
             expired(source, "app")
         return real(self, *arguments)
 
-    monkeypatch.setattr(copying.TopicCopy, "extend", extend)
+    monkeypatch.setattr(topic_copy.TopicCopy, "extend", extend)
     done = copy_all(source.data_dir, tmp_path / "copy")["app"]
     assert (done.first, done.next) == (0, 60)
     assert assert_whole(tmp_path / "copy", tmp_path / "scratch") == {"app": (0, 60)}
