@@ -18,13 +18,13 @@ from pathlib import Path
 
 from logd import disk
 from logd.checkpoint import State
-from logd.topic_copy import Beside, TopicCopy, copy_files, same_bytes
 from logd.errors import DataDirError
 from logd.files import HIDDEN, META
 from logd.offline_reader import Looked, look
 from logd.partition import Partition
 from logd.recovery import read_meta
 from logd.repair import Damage
+from logd.topic_copy import Beside, TopicCopy, copy_files, same_bytes
 
 Progress = Callable[[int], object]  # hears how many bytes were copied since the last call
 

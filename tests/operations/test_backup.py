@@ -102,6 +102,16 @@ def test_a_copy_that_is_older_than_all_of_the_source_is_made_anew(
     assert [path.name for path in (copy / "topics").iterdir()] == ["app"]
 
 
+def test_bytes_behind_the_copy_s_checkpoint_do_not_stay(source: Daemon, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    write(source, "app", 5)
+    copy_all(source.data_dir, copy)
+    with (copy / "topics" / "app" / "00000000000000000000.log").open("ab") as file:
+        file.write(b"left by somebody" * 100)
+    copy_all(source.data_dir, copy)
+    assert logs(copy / "topics" / "app") == logs(source.topic_dir("app"))
+
+
 def test_a_daemon_starts_on_the_copy_and_goes_on(source: Daemon, tmp_path: Path) -> None:
     write(source, "app", 50)
     copy_all(source.data_dir, tmp_path / "copy")

@@ -19,6 +19,7 @@ import yaml
 from daemon import HANG_S, ROOT, Daemon
 
 from logd import Client, config
+from logd.errors import BY_CODE
 
 CONTRIB = ROOT / "contrib"
 DASHBOARD = CONTRIB / "grafana" / "dashboards" / "logd.json"
@@ -231,3 +232,44 @@ def test_kubernetes_agrees_with_the_image_and_with_itself() -> None:
         assert container[probe]["httpGet"]["port"] in ports
     assert container["securityContext"]["readOnlyRootFilesystem"]
     assert pod["terminationGracePeriodSeconds"] > 10, "longer than the setting stop-timeout"
+
+
+# -- docs/operations.md ---------------------------------------------------------------------------
+
+
+def table(section: str) -> list[list[str]]:
+    """The rows of the first table of a section, without its head."""
+    text = (ROOT / "docs" / "operations.md").read_text().partition(f"\n## {section}\n")[2]
+    lines = text.partition("\n## ")[0].splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("|")]
+    return rows[2:]
+
+
+def test_each_error_is_explained() -> None:
+    named = [
+        code for row in table("What each error means") for code in re.findall(r"`(.+?)`", row[0])
+    ]
+    assert sorted(named) == sorted(BY_CODE)
+
+
+def test_each_alert_is_explained() -> None:
+    [rules] = load(RULES)
+    alerts = [rule["alert"] for group in rules["groups"] for rule in group["rules"]]
+    assert [row[0].strip("`") for row in table("Watch")] == alerts
+
+
+@pytest.mark.parametrize("section", ["What the log says", "Back up"])
+def test_each_line_that_is_explained_is_one_that_can_come(section: str) -> None:
+    sources = [path.read_text() for path in (ROOT / "logd").glob("*.py")]
+    code = re.sub(r'"\s+f?"', "", "\n".join(sources))  # sentences that go over several lines
+    for row in table(section):
+        for part in re.split(r"<[^>]*>|…", row[0].strip("`")):
+            assert part.strip(" :;,()`") in code, part
+
+
+def test_settings_that_are_named_exist() -> None:
+    known = {config.flag(field.name) for field in config.fields()}
+    text = (ROOT / "docs" / "operations.md").read_text()
+    named = set(re.findall(r"`((?:max|partition|fsync|stop|hook|idle|request|log)-[a-z-]+)`", text))
+    assert named
+    assert named <= known
