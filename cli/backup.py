@@ -88,9 +88,11 @@ def _copy(
 ) -> bool:
     """Copy, say what was done, check if asked. Is all of it there and sound?"""
     from logd import disk, offline, store
-    from logd.backup import back_up, to_copy_bytes
+    from logd.backup import back_up, to_copy_bytes, topics_of
 
-    directories = offline.topic_directories(source, names)
+    directories, others = topics_of(source, names)
+    for other in others:
+        notice(f"{other} is not a topic, and is left out", quiet)
     _refuse_odd_places(source, target)
     topics = target.absolute() / "topics"
     disk.make_directories(topics)

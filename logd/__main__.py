@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import inspect
 import logging
 import os
@@ -37,6 +38,7 @@ def serve(**flags: Any) -> None:
     except LogdError as error:
         sys.exit(f"logd: {error.text}")
     form = logs.set_up(settings.log_format, os.environ)
+    faulthandler.enable()  # a watchdog ends a hung daemon by SIGABRT: the log says where
     try:
         uvloop.run(run())
     except (LogdError, OSError, SyncFailed) as error:

@@ -11,6 +11,7 @@ Blocks.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -18,12 +19,14 @@ from pathlib import Path
 
 from logd import disk
 from logd.checkpoint import State
-from logd.errors import DataDirError
+from logd.errors import LogdError
 from logd.files import HIDDEN, META
+from logd.offline import topic_directories
 from logd.offline_reader import Looked, look
 from logd.partition import Partition
 from logd.recovery import read_meta
 from logd.repair import Damage
+from logd.requests import topic_name
 from logd.topic_copy import Beside, TopicCopy, copy_files, same_bytes
 
 Progress = Callable[[int], object]  # hears how many bytes were copied since the last call
@@ -53,6 +56,18 @@ class _Changed(Exception):
     """The source's files are not what they were when this began."""
 
 
+def topics_of(data_dir: Path, names: list[str]) -> tuple[list[Path], list[Path]]:
+    """The directories of the topics of these names, or of all; and those that are none."""
+    topics, others = list[Path](), list[Path]()
+    for directory in topic_directories(data_dir, names):
+        try:
+            topic_name(os.fsencode(directory.name))
+            topics.append(directory)
+        except LogdError:
+            others.append(directory)
+    return topics, others
+
+
 def to_copy_bytes(source: Path, target: Path) -> int:
     """About how much there is to do for one topic."""
     sizes = [_log_bytes(directory) for directory in (source, target)]
@@ -80,10 +95,11 @@ def back_up(source: Path, target: Path, progress: Progress = lambda size: None) 
             if not source.exists():
                 done.problem = "it was removed while it was copied"
                 return done
-    raise DataDirError(
-        f"{source} loses files faster than they can be copied; keep more of it, or use a"
-        " quicker disk for the copy"
+    done.problem = (
+        "it loses files faster than they can be copied; keep more of it, or use a quicker disk for"
+        " the copy"
     )
+    return done
 
 
 def _back_up(source: Path, target: Path, done: Copied, progress: Progress) -> None:

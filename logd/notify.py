@@ -20,6 +20,7 @@ from pathlib import Path
 _EXTEND_EVERY_S = 5.0
 _EXTEND_BY_S = 30.0
 _STATUS_EVERY_S = 10.0
+_MARGIN_S = 5.0
 _SIGNS = 3  # of life within the time in which one is due
 _GOT_ON_BYTES = 4096  # read since the last look; the look itself reads a hundred
 
@@ -43,6 +44,11 @@ class Notifier:
                 out.sendto("".join(lines).encode("utf-8", "replace"), self._address)
         except OSError:
             pass  # its queue is full, or it has gone; the next sign may get there
+
+    def stopping(self, within_s: float) -> None:
+        """The manager's own limit for a stop may be shorter than the daemon's: ask for more."""
+        usec = int((within_s + _MARGIN_S) * 1e6)
+        self.tell(STOPPING=1, STATUS="stopping", EXTEND_TIMEOUT_USEC=usec)
 
     @contextmanager
     def reloading(self, status: Callable[[], str]) -> Iterator[None]:

@@ -112,7 +112,7 @@ class Server:
         tasks = [self._loop.create_task(self._sweep())]
         tasks.append(self._loop.create_task(self._notifier.stay_alive(self._status)))
         await self._stop.wait()
-        self._notifier.tell(STOPPING=1, STATUS="stopping")
+        self._notifier.stopping(self._config.stop_timeout_s)
         listener.close()
         await self._finish()
         for task in tasks:

@@ -112,6 +112,28 @@ def test_bytes_behind_the_copy_s_checkpoint_do_not_stay(source: Daemon, tmp_path
     assert logs(copy / "topics" / "app") == logs(source.topic_dir("app"))
 
 
+def test_a_roll_that_was_taken_back(source: Daemon, tmp_path: Path) -> None:
+    """A roll makes the next file, and removes it where it cannot be finished."""
+    copy = tmp_path / "copy"
+    write(source, "app", 5)
+    begun = source.topic_dir("app") / "00000000000000000005.log"
+    begun.touch()
+    assert copy_all(source.data_dir, copy)["app"].next == 5
+    begun.unlink()
+    write(source, "app", 5)
+    assert copy_all(source.data_dir, copy)["app"].next == 10
+    assert assert_whole(copy, tmp_path / "scratch") == {"app": (0, 10)}
+
+
+def test_what_is_no_topic_is_left_out(source: Daemon, tmp_path: Path) -> None:
+    write(source, "app", 5)
+    (source.data_dir / "topics" / "lost+found").mkdir()
+    words = ("--data-dir", str(source.data_dir), "--to", str(tmp_path / "copy"))
+    code, _, err = log_cli("", "backup", *words)
+    assert (code, "lost+found is not a topic" in err) == (0, True)
+    assert [path.name for path in (tmp_path / "copy" / "topics").iterdir()] == ["app"]
+
+
 def test_a_daemon_starts_on_the_copy_and_goes_on(source: Daemon, tmp_path: Path) -> None:
     write(source, "app", 50)
     copy_all(source.data_dir, tmp_path / "copy")
@@ -399,7 +421,7 @@ def run_though_killed(
 ) -> int:
     copy, scratch = tmp_path / "copy", tmp_path / "scratch"
     was = assert_sound(base, scratch)
-    for step in count(1, 1 if LONG else 4):
+    for step in count(1, 1 if LONG else 5):
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(base, copy)
         with killed_at(step, patch, how):

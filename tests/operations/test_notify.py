@@ -26,7 +26,9 @@ def test_ready_after_the_doors_are_open_then_stopping(tmp_path: Path) -> None:
         assert (ready["READY"], ready["MAINPID"]) == ("1", str(daemon.pid))
         assert ready["STATUS"] == "0 topics, 0 connections"
         assert daemon.stop() == 0
-        assert manager.until("STOPPING")["STATUS"] == "stopping"
+        stopping = manager.until("STOPPING")
+        assert stopping["STATUS"] == "stopping"
+        assert int(stopping["EXTEND_TIMEOUT_USEC"]) > 10_000_000, "longer than stop-timeout"
 
 
 def test_a_reload_is_told_from_its_beginning_to_its_end(tmp_path: Path) -> None:
@@ -102,8 +104,9 @@ def test_a_loop_that_hangs_gives_no_sign(tmp_path: Path) -> None:
             [PYTHON, "-c", HANGS, "--data-dir", tmp_path / "data", "--host", "127.0.0.1:0",
              "--http-host", "off"],
             cwd=ROOT, env=environment() | variables, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )  # fmt: skip
+        said = b""
         try:
             manager.until("WATCHDOG")
             (tmp_path / "data" / "hang").touch()
@@ -111,9 +114,13 @@ def test_a_loop_that_hangs_gives_no_sign(tmp_path: Path) -> None:
             assert daemon.stdout.readline() == b"hangs\n"
             assert manager.is_silent(for_s=1.5)
             assert daemon.poll() is None
+            daemon.send_signal(signal.SIGABRT)  # as systemd does then
+            _, said = daemon.communicate(timeout=HANG_S)
         finally:
-            daemon.kill()
-            daemon.communicate(timeout=HANG_S)
+            if daemon.poll() is None:
+                daemon.kill()
+                daemon.communicate(timeout=HANG_S)
+        assert b"in hang\n" in said, "where it hung"
 
 
 def test_signs_meant_for_another_process(tmp_path: Path) -> None:
