@@ -15,6 +15,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from pathlib import Path
 
 from logd import disk
@@ -210,14 +211,23 @@ def _put_in_place(copy: TopicCopy, target: Path) -> None:
     if target.exists():
         former_id = read_meta(target)[0]
         if former_id != copy.id:
-            old = target.parent.parent / FORMER / f"{target.name}-{former_id or 'unknown'}"
-            disk.make_directories(old.parent)
+            old = _place_aside(target, former_id or "unknown")
         disk.rename(target, old)
+        disk.sync_directory(old.parent)
     disk.rename(copy.directory, target)
     disk.sync_directory(target.parent)
     copy.moved_to(target)
     if old.parent == target.parent:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _place_aside(target: Path, former_id: str) -> Path:
+    """Where the copy of a topic goes that has another one's name; each time another place."""
+    directory = target.parent.parent / FORMER
+    disk.make_directories(directory)
+    suffixes = chain([""], map("-{}".format, count(2)))
+    names = (f"{target.name}-{former_id}{suffix}" for suffix in suffixes)
+    return next(directory / name for name in names if not (directory / name).exists())
 
 
 def _count(copy: TopicCopy, partitions: list[Partition], done: Copied) -> None:

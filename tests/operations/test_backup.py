@@ -223,6 +223,15 @@ def test_a_topic_that_was_made_anew_is_copied_and_the_old_copy_kept(
     assert assert_whole(copy, tmp_path / "scratch") == {"app": (0, 4)}
     [former] = (copy / "former").iterdir()
     assert logs(former) == old
+    shutil.move(former, tmp_path / "came back")
+    shutil.copytree(tmp_path / "came back", former)
+    assert source.stop() == 0
+    shutil.move(copy / "topics" / "app", tmp_path / "second")
+    shutil.move(tmp_path / "came back", copy / "topics" / "app")
+    copy_all(source.data_dir, copy)
+    assert sorted(path.name for path in (copy / "former").iterdir()) == [
+        former.name, f"{former.name}-2",
+    ]  # fmt: skip
 
 
 def test_a_topic_made_anew_under_the_copying(
