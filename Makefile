@@ -11,13 +11,13 @@ DATA ?= data
 SHIPPERS := rsyslog rsyslog-elasticsearch libestr0 libfastjson4 liblognorm5 \
 	syslog-ng-core syslog-ng-mod-http libivykis0 libnet1 libpcre3 libwrap0 prometheus
 
-.PHONY: help run test check unit integration clients damage faults web security browser test-faults mutations bench packages shippers bench-packages browser-packages constraints clean
+.PHONY: help run test check unit integration clients damage faults web security browser operations test-faults mutations bench packages shippers bench-packages browser-packages operations-packages constraints clean
 
 help:
 	@echo "make run     set up, start the daemon on 127.0.0.1:1774 with its data in ./$(DATA)"
 	@echo "make test    set up, then lint, type check and run every test"
 	@echo "make check   lint and type check only;  make unit, integration, clients, damage, faults, web,"
-	@echo "             security, browser: one part of the tests"
+	@echo "             security, browser, operations: one part of the tests"
 	@echo "make test-faults   the long part: thousands of kills and crashes, and what it survived"
 	@echo "make mutations     take safety measures out of a copy, one by one, and see a test notice"
 	@echo "make bench   measure, as ratios to other things measured in the same run"
@@ -45,7 +45,7 @@ run: $(READY)
 	@echo "or open http://127.0.0.1:1775/ in a browser"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
-test: check packages unit integration clients damage faults web security browser
+test: check packages unit integration clients damage faults web security browser operations
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -78,8 +78,13 @@ security: $(READY)
 browser: $(READY) browser-packages
 	$(BIN)/pytest -rs tests/browser
 
+# The units, the container, backups, and an installation in a clean Debian below build/.
+operations: $(READY) packages operations-packages
+	$(BIN)/pytest -rs tests/operations
+
 test-faults: $(READY) packages
-	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults
+	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults tests/operations/test_backup.py \
+		tests/operations/test_backup_under_load.py
 
 # Take safety measures out of a copy of the code one by one; a named test has to notice each.
 mutations: $(READY) packages
@@ -103,6 +108,11 @@ build/npm/ready: tests/web/package.json
 browser-packages:
 	@./packages.sh chromium chromium-driver fonts-dejavu-core || \
 		echo "tests of the page will be skipped, and say so"
+
+operations-packages:
+	@./packages.sh systemd debootstrap util-linux || echo "tests of the units will be skipped, and say so"
+	@./unpack.sh build/prometheus prometheus || echo "tests with promtool will be skipped, and say so"
+	@tests/operations/debian-root.sh build/debian || echo "tests in a clean Debian will be skipped, and say so"
 
 bench-packages:
 	@./packages.sh redis-server nats-server wrk gcc libc6-dev || \

@@ -14,6 +14,7 @@ import sys
 import typer
 
 from cli import connect, failures
+from cli.backup import backup, restore
 from cli.bench import bench
 from cli.check import check
 from cli.forward import forward
@@ -42,7 +43,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (write, read, tail, stats, topics, ping, forward, bench, check, repair):
+for command in (
+    write,
+    read,
+    tail,
+    stats,
+    topics,
+    ping,
+    forward,
+    bench,
+    check,
+    repair,
+    backup,
+    restore,
+):
     app.command(cls=WatchCommand if command is stats else None)(command)
 
 

@@ -40,6 +40,7 @@ HINTS = {
 def explain(error: Exception) -> tuple[int, str] | None:
     """The exit code and the sentence for an error; None for a bug, where a traceback helps."""
     from logd.addresses import ConnectionLost
+    from logd.disk import SyncFailed
     from logd.errors import DamagedBatch, DataDirError, Faulted, LogdError, OutOfRange
 
     if isinstance(error, DataDirError):
@@ -50,6 +51,8 @@ def explain(error: Exception) -> tuple[int, str] | None:
         return code, f"{error}; {hint}" if hint else str(error)
     if isinstance(error, ConnectionLost):
         return NO_CONNECTION, str(error)
+    if isinstance(error, SyncFailed):
+        return LOSS, f"a disk failed to keep what was written: {error}"
     if isinstance(error, Misuse | OSError):
         return USAGE, str(error)
     return None

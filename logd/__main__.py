@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import inspect
 import logging
 import os
@@ -15,7 +16,7 @@ from typing import Any
 
 import typer
 
-from logd import config, config_text
+from logd import config, config_text, logs
 from logd.disk import SyncFailed
 from logd.errors import LogdError
 
@@ -34,12 +35,6 @@ def serve(ctx: typer.Context, **flags: Any) -> None:
 
     from logd.server import Server
 
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
-
     def settle() -> config.Config:
         return _settled(flags).config
 
@@ -48,11 +43,18 @@ def serve(ctx: typer.Context, **flags: Any) -> None:
 
     try:
         settings = settle()
-        uvloop.run(run())
     except LogdError as error:
         sys.exit(f"logd: {error.text}")
-    except (OSError, SyncFailed) as error:
-        sys.exit(f"logd: {error}")
+    form = logs.set_up(settings.log_format, os.environ)
+    faulthandler.enable()  # a watchdog ends a hung daemon by SIGABRT: the log says where
+    try:
+        uvloop.run(run())
+    except (LogdError, OSError, SyncFailed) as error:
+        text = error.text if isinstance(error, LogdError) else str(error)
+        if form != "text":
+            logging.getLogger("logd").critical("logd: %s", text)
+            sys.exit(1)
+        sys.exit(f"logd: {text}")
     logging.shutdown()
     os._exit(0)  # all is synced and closed: no thread that a read hangs in keeps the process
 

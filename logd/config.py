@@ -20,6 +20,7 @@ from logd.errors import BadRequest
 from logd.units import Unit
 from logd.units import address as address
 
+LOG_FORMATS = ("auto", "text", "json", "journal")
 FSYNC_MODES = ("never", "interval", "batches", "always")
 DEFAULT = "default"
 
@@ -153,6 +154,13 @@ class Config:
         60.0, units.TIME, "so is one that takes this long to send one request"
     )
     stop_timeout_s: float = _setting(10.0, units.TIME, "how long a stop may take")
+    log_format: str = _setting(
+        "auto",
+        units.one_of(*LOG_FORMATS),
+        "the daemon's own log: text, json or journal; auto is text on a terminal, journal where"
+        " journald reads it, else json",
+        fixed=True,
+    )
 
     sections: tuple[tuple[str, dict[str, Any]], ...] = ()  # TOML's [topics.<glob>], in order
 

@@ -274,10 +274,12 @@ class HttpServer:
         self._server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
         self._serving: asyncio.Task[None] | None = None
 
-    async def start(self, host: str, port: int) -> socket.socket:
-        """Listen; the bound socket."""
+    async def start(
+        self, host: str, port: int, passed: socket.socket | None = None
+    ) -> socket.socket:
+        """Listen; the bound socket. `passed` listens already, and is used instead."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, port), family=family, backlog=1024)
+        listening = passed or socket.create_server((host, port), family=family, backlog=1024)
         self._serving = asyncio.ensure_future(self._server.serve([listening]))
         while not self._server.started:
             if self._serving.done():

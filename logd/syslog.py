@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from typing import cast
+import socket
+from typing import Any, cast
 
 from logd.admission import Entry
 from logd.batch import body_sum, encode_body
@@ -178,11 +179,15 @@ class SyslogServer:
         self._senders: set[Sender] = set()
         self._listener: asyncio.Server | None = None
 
-    async def start(self, host: str, port: int) -> asyncio.Server:
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(
-            lambda: Sender(self._service, self._topic, self._senders), host, port, backlog=1024,
+    async def start(
+        self, host: str, port: int, passed: socket.socket | None = None
+    ) -> asyncio.Server:
+        """Listen; `passed` does so already, and is used instead."""
+        listening: dict[str, Any] = {"sock": passed} if passed else {"host": host, "port": port}
+        self._listener = await asyncio.get_running_loop().create_server(
+            lambda: Sender(self._service, self._topic, self._senders), backlog=1024,
             ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_S if self._tls is not None else None,
+            **listening,
         )  # fmt: skip
         return self._listener
 

@@ -8,6 +8,7 @@ a connection may make the daemon hold is bounded: past that it is not read from 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from typing import Any, cast
 
@@ -375,9 +376,17 @@ class Connection(Express, asyncio.Protocol):
         self._transport.close()
 
 
-def listen(loop: asyncio.AbstractEventLoop, connections: Connections, host: str, port: int) -> Any:
+def listen(
+    loop: asyncio.AbstractEventLoop,
+    connections: Connections,
+    host: str,
+    port: int,
+    passed: socket.socket | None = None,
+) -> Any:
+    """`passed` listens already, and is used instead."""
     tls = connections.tls
     timeout_s = HANDSHAKE_S if tls is not None else None
+    listening: dict[str, Any] = {"sock": passed} if passed else {"host": host, "port": port}
     return loop.create_server(
-        connections.make, host, port, backlog=1024, ssl=tls, ssl_handshake_timeout=timeout_s
+        connections.make, backlog=1024, ssl=tls, ssl_handshake_timeout=timeout_s, **listening
     )

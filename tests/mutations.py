@@ -33,6 +33,7 @@ LINK = "tests/unit/test_link.py::"
 TOKENS = "tests/security/test_tokens.py::"
 TLS = "tests/security/test_tls.py::"
 DOORS = "tests/security/test_doors.py::"
+BACKUP = "tests/operations/test_backup.py::"
 
 
 class Mutation(NamedTuple):
@@ -44,6 +45,37 @@ class Mutation(NamedTuple):
 
 
 MUTATIONS = [
+    # -- backups
+    Mutation("backup: no sync of the copy", "logd/topic_copy.py",
+             "        disk.sync(ours.file)\n", "",
+             BACKUP + "test_each_sync_comes_before_the_word_that_relies_on_it"),
+    Mutation("backup: a file that a roll may take back is copied", "logd/backup.py",
+             "        partitions.pop()  # a roll", "        pass  # a roll",
+             BACKUP + "test_a_roll_that_was_taken_back"),
+    Mutation("backup: files are not held open", "logd/backup.py",
+             "_HELD_OPEN = 64", "_HELD_OPEN = 1",
+             BACKUP + "test_partitions_that_go_while_one_is_copied_are_held"),
+    Mutation("backup: nobody asks which topic the files are of", "logd/backup.py",
+             "        if read_meta(source)[0] != topic_id:\n", "        if False:\n",
+             BACKUP + "test_a_topic_made_anew_under_the_copying"),
+    Mutation("backup: what a kill left is not cut", "logd/topic_copy.py",
+             "        disk.cut(ours.file, start)  # what", "        pass  # what",
+             BACKUP + "test_bytes_behind_the_copy_s_checkpoint_do_not_stay"),
+    Mutation("backup: files go before the checkpoint", "logd/topic_copy.py",
+             "        if first > self.state.first:\n", "        if False:\n",
+             BACKUP + "test_what_expired_in_the_source_goes_from_the_copy"),
+    Mutation("backup: the copy is not read again", "logd/topic_copy.py",
+             "        if result.torn or result.damages or result.next != source.next:\n",
+             "        if False:\n",
+             BACKUP + "test_bytes_that_change_on_the_way_are_noticed"),
+    Mutation("backup: a daemon's own data is added to", "logd/topic_copy.py",
+             "        if saved != mark and saved.sequence != mark.sequence - 1:\n",
+             "        if False:\n",
+             BACKUP + "test_a_copy_that_a_daemon_has_run_on_is_not_touched"),
+    Mutation("backup: nobody compares the copy with its source", "logd/backup.py",
+             "    if ours is None or not same_bytes(",
+             "    if ours is None or False and not same_bytes(",
+             BACKUP + "test_a_source_that_has_lost_what_the_copy_has"),
     # -- syncs of data
     Mutation("always: no sync before the answer", "logd/topic.py",
              "        self.active.sync()\n", "",

@@ -34,12 +34,14 @@ STORAGE = (
     "topic", "store", "offline", "service",
 )  # fmt: skip
 OFFLINE = {
+    "backup",
+    "disk",
     "offline",
     "offline_reader",
     "repair",
     "store",
 }  # what of it the tool needs where no daemon runs
-OFFLINE_COMMANDS = {"check", "repair", "reports", "source", "show"}
+OFFLINE_COMMANDS = {"backup", "failures", "check", "repair", "reports", "source", "show"}
 ASYNCIO = (
     "aio", "aio_bookmarks", "aio_client", "aio_connection", "aio_delivery", "aio_reader",
     "aio_writer",
