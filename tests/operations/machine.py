@@ -23,7 +23,7 @@ from daemon import ROOT
 
 CLEAN = ROOT / "build" / "debian" / "root"
 ARCHIVES = ROOT / "build" / "debian" / "archives"  # packages that were fetched before
-STEPS_S = 400.0  # only ever reached by something that would wait for ever
+STEPS_S = 900.0  # only ever reached by something that would wait for ever
 NEEDED = ("unshare", "nsenter", "setpriv", "ip", "mount")
 
 

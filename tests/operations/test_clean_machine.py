@@ -205,7 +205,7 @@ def run_image(image: Machine, user: str, path: str, entry: str, health: str) -> 
     life = f"""
         export PATH={path}:$PATH LOGD_ALLOW_ANONYMOUS=yes
         {as_user} {entry} 2>/tmp/said & pid=$!
-        until {health} 2>/dev/null; do kill -0 $pid || {{ cat /tmp/said; exit 1; }}; done
+        until {health} >/dev/null 2>&1; do kill -0 $pid || {{ cat /tmp/said; exit 1; }}; done
         log-cli write app hello
         log-cli read app
         kill $pid; wait $pid
