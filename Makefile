@@ -5,19 +5,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 BENCH_READY := $(VENV)/bench-ready
+SPARK_READY := $(VENV)/spark-ready
 DATA ?= data
 
 .DEFAULT_GOAL := help
 SHIPPERS := rsyslog rsyslog-elasticsearch libestr0 libfastjson4 liblognorm5 \
 	syslog-ng-core syslog-ng-mod-http libivykis0 libnet1 libpcre3 libwrap0 prometheus
 
-.PHONY: help run test check unit integration clients damage faults web browser test-faults mutations bench packages shippers bench-packages browser-packages constraints clean
+.PHONY: help run test check unit integration clients damage faults web browser spark test-faults mutations bench packages shippers bench-packages browser-packages spark-packages constraints clean
 
 help:
 	@echo "make run     set up, start the daemon on 127.0.0.1:1774 with its data in ./$(DATA)"
 	@echo "make test    set up, then lint, type check and run every test"
 	@echo "make check   lint and type check only;  make unit, integration, clients, damage, faults, web,"
-	@echo "             browser: one part of the tests"
+	@echo "             browser, spark: one part of the tests"
 	@echo "make test-faults   the long part: thousands of kills and crashes, and what it survived"
 	@echo "make mutations     take safety measures out of a copy, one by one, and see a test notice"
 	@echo "make bench   measure, as ratios to other things measured in the same run"
@@ -36,6 +37,10 @@ $(BENCH_READY): $(READY)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
 	@touch $@
 
+$(SPARK_READY): $(READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark]'
+	@touch $@
+
 run: $(READY)
 	@echo "logd starts on 127.0.0.1:1774; its data is in ./$(DATA). Stop it with Ctrl-C. In another terminal, try:"
 	@echo "  $(BIN)/log-cli write app 'hello, log'"
@@ -44,7 +49,7 @@ run: $(READY)
 	@echo "or open http://127.0.0.1:1775/ in a browser"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
-test: check packages unit integration clients damage faults web browser
+test: check packages unit integration clients damage faults web browser spark
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -73,8 +78,12 @@ web: $(READY) packages shippers
 browser: $(READY) browser-packages
 	$(BIN)/pytest -rs tests/browser
 
-test-faults: $(READY) packages
-	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults
+# Spark with real daemons: reading, writing, streams that are killed, and a cluster on this machine.
+spark: $(SPARK_READY) spark-packages
+	$(BIN)/pytest -rs tests/spark
+
+test-faults: $(READY) $(SPARK_READY) packages spark-packages
+	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults tests/spark
 
 # Take safety measures out of a copy of the code one by one; a named test has to notice each.
 mutations: $(READY) packages
@@ -98,6 +107,10 @@ build/npm/ready: tests/web/package.json
 browser-packages:
 	@./packages.sh chromium chromium-driver fonts-dejavu-core || \
 		echo "tests of the page will be skipped, and say so"
+
+# Spark runs on Java, 17 or later.
+spark-packages:
+	@./java.sh || echo "tests with Spark will be skipped, and say so"
 
 bench-packages:
 	@./packages.sh redis-server nats-server wrk gcc libc6-dev || \
