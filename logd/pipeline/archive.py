@@ -180,8 +180,14 @@ def _account(client: Client, due: Due) -> None:
 # -- what Spark does ------------------------------------------------------------------------------
 
 
-def read_ranges(spark: SparkSession, address: str, ranges: dict[str, list[Range]]) -> DataFrame:
-    """The messages at these offsets. Some may be missing: the caller compares."""
+def read_ranges(
+    spark: SparkSession,
+    address: str,
+    ranges: dict[str, list[Range]],
+    *,
+    fails_on_loss: bool = False,
+) -> DataFrame:
+    """The messages at these offsets. Some may be missing: the caller compares, or it fails."""
     frames = []
     rounds = max(map(len, ranges.values()))
     for n in range(rounds):
@@ -192,7 +198,7 @@ def read_ranges(spark: SparkSession, address: str, ranges: dict[str, list[Range]
             .option("subscribe", ",".join(chosen))
             .option("startingOffsets", json.dumps({t: r.first for t, r in chosen.items()}))
             .option("endingOffsets", json.dumps({t: r.next for t, r in chosen.items()}))
-            .option("failOnDataLoss", "false")
+            .option("failOnDataLoss", str(fails_on_loss).lower())
             .load()
         )
     frame = frames[0]

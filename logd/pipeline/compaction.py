@@ -16,7 +16,6 @@ from logd.pipeline.ranges import joined
 from logd.pipeline.stores import Store
 
 GROWING_FILES = 4  # of the newest hour, before they are worth a rewrite
-EVER_MS = 1 << 50
 
 
 def due(files: Iterable[File]) -> list[list[File]]:
@@ -60,7 +59,7 @@ def rewrite(store: Store, group: list[File]) -> list[File]:
     source = Source(group[0].topic, group[0].topic_id)
     with Files(store, source, added.append) as files:
         for file in sorted(group, key=lambda file: file.first):
-            for batch in parquet.read(store, file, [file.range], 0, EVER_MS):
+            for batch in parquet.read(store, file, [file.range]):
                 files.add(Rows.of(batch))
     before, after = (joined(file.range for file in each) for each in (group, added))
     assert before == after, (before, after)

@@ -7,7 +7,7 @@ Killed anywhere and run again, the same plan is carried out again, also when the
 compacted or has grown meanwhile; what has come since gets a plan of its own.
 
     <archive>/_imports/<topic id>/<topic>/000001.json         a plan
-    <archive>/_imports/<topic id>/<topic>/000001-<id>.done    carried out into the topic with this id
+    <archive>/_imports/<topic id>/<topic>/000001-<id>.done    carried out, into this topic id
 
 Topics go side by side, the segments of one topic one behind the other.
 """
@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import partial
-from itertools import groupby
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -31,7 +31,7 @@ from logd.pipeline.choosing import Window, chosen
 from logd.pipeline.manifest import File, Manifest, State
 from logd.pipeline.parquet import Source
 from logd.pipeline.pushing import Pushing
-from logd.pipeline.ranges import Range, common, count, joined, without
+from logd.pipeline.ranges import Range, common, count, without
 from logd.pipeline.stores import Store
 
 if TYPE_CHECKING:
@@ -39,11 +39,12 @@ if TYPE_CHECKING:
 
 SEGMENT = 1 << 16  # offsets: at its multiples all plans cut, so that most of their segments agree
 _TRIES = 10
+RESULT = "topic_id string, written bigint"
 _PLAN = re.compile(r"([0-9]{6})(?:-([0-9a-f]+)\.done|\.json)")
 
 
 class Plan(msgspec.Struct, frozen=True):
-    segments: list[tuple[int, int]]
+    segments: list[Range]
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -51,8 +52,16 @@ class Task(msgspec.Struct, frozen=True):
 
     source: Source
     into: str
-    plans: dict[int, list[tuple[int, int]]]  # by their numbers
+    plans: dict[int, list[Range]]  # by their numbers
     files: list[File]
+
+    @property
+    def ranges(self) -> list[Range]:
+        return [each for segments in self.plans.values() for each in segments]
+
+    @property
+    def messages(self) -> int:
+        return count(self.ranges)
 
 
 class Counts(NamedTuple):
@@ -71,8 +80,6 @@ def import_(
     start_spark: StartSpark, say: Say = lambda text: None,
 ) -> list[Counts]:  # fmt: skip
     state = Manifest(store).existing()
-    with Client(address) as client:
-        client.ping()
     sources = chosen(state, patterns)
     if not sources:
         raise NotFound(f"{store.url} has no topic like {' '.join(patterns)}")
@@ -80,26 +87,36 @@ def import_(
         names = ", ".join(f"{topic} ({id_[:8]})" for topic, id_ in sources)
         raise ArchiveError(f"--into takes one topic, and there are several: {names}; choose one")
     wanted = {source: window.ranges(store, state, source) for source in sources}
-    tasks, counts = [], []
-    with Client(address) as client:
-        for source, ranges in wanted.items():
-            name = checked_topic(into or source.topic)
-            task = _task(store, state, source, name, ranges, _topic_id(client, name))
-            open_ = [Range(*each) for plan in task.plans.values() for each in plan]
-            done = without(ranges, open_)
-            counts.append(Counts(*source, name, count(ranges), count(done), 0))
-            if task.plans:
-                tasks.append(task)
-    if tasks:
-        total = sum(count(Range(*s) for p in task.plans.values() for s in p) for task in tasks)
-        say(f"importing up to {total} messages of {len(tasks)} topics")
+    tasks = _tasks(store, state, address, wanted, into)
+    due = sum(task.messages for task in tasks)
+    written: dict[str, int] = {}
+    if due:
+        say(f"importing {due} messages of {len(tasks)} topics")
         with start_spark() as spark:
-            rows = [(msgspec.json.encode(task),) for task in tasks]
+            rows = [(msgspec.json.encode(task),) for task in tasks if task.plans]
             work = sliced(spark, rows, "task binary", len(rows))
-            done_ = work.mapInArrow(partial(_carry_out, store, address), "result binary").collect()
-        results = [msgspec.json.decode(row.result, type=_Result) for row in done_]
-        counts = [_with_results(one, results, wanted) for one in counts]
-    return counts
+            frame = work.mapInArrow(partial(_carry_out, store, address), RESULT)
+            written = {row.topic_id: row.written for row in frame.collect()}
+    return [_counts(task, wanted[task.source], written) for task in tasks]
+
+
+def _tasks(
+    store: Store, state: State, address: str, wanted: dict[Source, list[Range]], into: str | None
+) -> list[Task]:
+    with Client(address) as client:
+        names = {source: checked_topic(into or source.topic) for source in wanted}
+        ids = {source: _topic_id(client, name) for source, name in names.items()}
+    return [
+        _task(store, state, source, names[source], ranges, ids[source])
+        for source, ranges in wanted.items()
+    ]
+
+
+def _counts(task: Task, wanted: list[Range], written: dict[str, int]) -> Counts:
+    """An unfinished plan may hold more than is asked for now."""
+    new = written.get(task.source.topic_id, 0)
+    messages = max(count(wanted), count([*wanted, *task.ranges]))
+    return Counts(*task.source, task.into, messages, messages - new, new)
 
 
 def _topic_id(client: Client, topic: str) -> str:
@@ -120,13 +137,13 @@ def _task(
         plans, done = _plans(store, source, into)
         current = {n for n, ids in done.items() if target_id in ids}
         due = {n: plan for n, plan in plans.items() if n in current or not done.get(n)}
-        planned = [Range(*each) for plan in due.values() for each in plan.segments]
+        planned = [each for plan in due.values() for each in plan.segments]
         if new := _segments(without(ranges, planned)):
             name = f"{_folder(source, into)}/{max(plans, default=0) + 1:06d}.json"
-            store.create(name, msgspec.json.encode(Plan([tuple(each) for each in new])))
+            store.create(name, msgspec.json.encode(Plan(new)))
             continue  # also where another run was quicker: look again
         left = {n: plan.segments for n, plan in sorted(due.items()) if n not in current}
-        needed = [Range(*each) for segments in left.values() for each in segments]
+        needed = [each for segments in left.values() for each in segments]
         files = [file for file in state.of(source.topic_id) if common([file.range], needed)]
         return Task(source, into, left, files)
     raise ArchiveError(f"others import from {store.url} all the time; try again")
@@ -137,7 +154,7 @@ def _segments(ranges: list[Range]) -> list[Range]:
     for first, next_ in ranges:
         edges = range(first - first % SEGMENT + SEGMENT, next_, SEGMENT)
         cuts = [first, *edges, next_]
-        found += [Range(*each) for each in zip(cuts, cuts[1:], strict=False)]
+        found += [Range(*each) for each in pairwise(cuts)]
     return found
 
 
@@ -171,16 +188,6 @@ def _folder(source: Source, into: str) -> str:
 # -- what Spark does ------------------------------------------------------------------------------
 
 
-class _Result(msgspec.Struct, frozen=True):
-    topic_id: str
-    written: int
-
-
-def _with_results(one: Counts, results: list[_Result], wanted: object) -> Counts:
-    written = sum(result.written for result in results if result.topic_id == one.topic_id)
-    return one._replace(already=one.messages - written, written=written)
-
-
 def _carry_out(
     store: Store, address: str, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
@@ -188,27 +195,27 @@ def _carry_out(
 
     for batch in batches:
         for encoded in batch.column("task").to_pylist():
-            result = _push(store, address, msgspec.json.decode(encoded, type=Task))
-            rows = pa.array([msgspec.json.encode(result)], pa.binary())
-            yield pa.RecordBatch.from_arrays([rows], ["result"])
+            task = msgspec.json.decode(encoded, type=Task)
+            result = {"topic_id": [task.source.topic_id], "written": [_push(store, address, task)]}
+            yield pa.RecordBatch.from_pydict(result)
 
 
-def _push(store: Store, address: str, task: Task) -> _Result:
-    from logd.pipeline import parquet
-
+def _push(store: Store, address: str, task: Task) -> int:
     written = 0
     with closing(Pushing(address, task.into)) as pushing:
         for number, segments in task.plans.items():
             for segment in segments:
-                range_ = Range(*segment)
-                messages = (
-                    value
-                    for file in task.files
-                    if common([file.range], [range_])
-                    for part in parquet.read(store, file, [range_])
-                    for value in part.column("value").to_pylist()
-                )
-                written += pushing.push(task.source.topic_id, range_, messages)
+                read = partial(_values, store, task.files, segment)
+                written += pushing.push(task.source.topic_id, segment, read)
             done = f"{_folder(task.source, task.into)}/{number:06d}-{pushing.topic_id()}.done"
             store.create(done, b"")
-    return _Result(task.source.topic_id, written)
+    return written
+
+
+def _values(store: Store, files: list[File], segment: Range) -> Iterator[bytes]:
+    from logd.pipeline import parquet
+
+    for file in files:
+        if common([file.range], [segment]):
+            for part in parquet.read(store, file, [segment]):
+                yield from part.column("value").to_pylist()

@@ -104,7 +104,8 @@ class State:
     def topics(self) -> dict[str, set[str]]:
         """The ids that each name had: a topic that was made anew has another."""
         found: dict[str, set[str]] = {}
-        for one in [*self.files.values(), *self.lost]:
+        every: list[File | Lost] = [*self.files.values(), *self.lost]
+        for one in every:
             found.setdefault(one.topic, set()).add(one.topic_id)
         return found
 

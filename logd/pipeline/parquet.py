@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,8 @@ FILE_BYTES = 128 << 20  # of messages: a task holds one file, compressed, in mem
 FILE_MESSAGES = 2 << 20
 GROUP_BYTES = 8 << 20
 HOUR_US = 3_600_000_000
+EVER_MS = 1 << 50  # later than any time
+READ_MESSAGES = 10_000  # in one record batch
 
 SCHEMA = pa.schema(
     [
@@ -66,8 +68,8 @@ class Rows(NamedTuple):
 def rows(batches: list[Batch]) -> Rows:
     """Messages as a scan found them."""
     sizes = [len(batch.messages) for batch in batches]
-    offsets = [np.arange(batch.offset, batch.next, dtype=np.int64) for batch in batches]
-    times = np.repeat(np.array([batch.time_ms * 1000 for batch in batches], np.int64), sizes)
+    offsets: list[Any] = [np.arange(batch.offset, batch.next, dtype=np.int64) for batch in batches]
+    times: Any = np.repeat(np.array([batch.time_ms * 1000 for batch in batches], np.int64), sizes)
     values = pa.array(chain.from_iterable(batch.messages for batch in batches), pa.binary())
     return Rows(pa.array(np.concatenate(offsets)), pa.array(times), values)
 
@@ -193,20 +195,31 @@ class _OpenFile:
 
 
 def read(
-    store: Store, file: File, wanted: Iterable[Range], since_ms: int, until_ms: int
+    store: Store, file: File, wanted: Iterable[Range], since_ms: int = 0, until_ms: int = EVER_MS
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a file that are wanted, in order and with SCHEMA."""
     opened = _open(store, file)
     ranges = list(wanted)
     for group in range(opened.num_row_groups):
         table = opened.read_row_group(group)
-        offsets, times = table["offset"], pc.cast(table["timestamp"], pa.int64())
-        within = pc.and_(pc.greater_equal(times, since_ms * 1000), pc.less(times, until_ms * 1000))
-        chosen = np.zeros(len(table), dtype=bool)
-        for first, next_ in ranges:
-            chosen |= (offsets.to_numpy() >= first) & (offsets.to_numpy() < next_)
-        kept = table.filter(pc.and_(within, pa.array(chosen)))
-        yield from kept.to_batches(max_chunksize=10_000)
+        offsets = table["offset"].to_numpy()
+        kept = _within(table["timestamp"], since_ms, until_ms)
+        kept &= np.logical_or.reduce([(offsets >= r.first) & (offsets < r.next) for r in ranges])
+        yield from table.filter(pa.array(kept)).to_batches(max_chunksize=READ_MESSAGES)
+
+
+def offsets_between(store: Store, file: File, since_ms: int, until_ms: int) -> Range:
+    """The offsets whose times are within: next to each other, since times never go back."""
+    table = _open(store, file).read(["timestamp"])
+    within = np.flatnonzero(_within(table["timestamp"], since_ms, until_ms))
+    if not len(within):
+        return Range(file.first, file.first)
+    return Range(file.first + int(within[0]), file.first + int(within[-1]) + 1)
+
+
+def _within(timestamps: pa.ChunkedArray, since_ms: int, until_ms: int) -> Any:
+    times_us = timestamps.cast(pa.int64()).to_numpy()
+    return (times_us >= since_ms * 1000) & (times_us < until_ms * 1000)
 
 
 def _open(store: Store, file: File) -> pq.ParquetFile:

@@ -6,6 +6,7 @@ or with `master` on a cluster. Spark talks much; it talks into a file.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -58,6 +59,8 @@ def _start(name: str, master: str | None, log: IO[bytes]) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    from pyspark_logd import DefaultSource
+
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     for key, value in _SETTINGS.items():
@@ -68,9 +71,12 @@ def _start(name: str, master: str | None, log: IO[bytes]) -> SparkSession:
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
         with _stderr_to(log if master is not None else None):
-            return builder.getOrCreate()
+            spark = builder.getOrCreate()
     except (PySparkException, _java_error()) as error:
         raise SparkError(f"Spark does not start: {_reason(str(error))}{_said(log)}") from None
+    # Spark finds the source by its name only where it is installed for good, not from a checkout.
+    spark.dataSource.register(DefaultSource)
+    return spark
 
 
 @contextmanager
@@ -98,12 +104,11 @@ def _said(log: IO[bytes]) -> str:
 # -- what has to be there -------------------------------------------------------------------------
 
 
-def check_installed() -> None:
-    try:
-        import pyarrow  # noqa: F401
-        import pyspark  # noqa: F401
-    except ImportError as error:
-        raise SparkError(f"this needs {error.name}, which is not installed: {INSTALL}") from None
+def check_installed(*names: str) -> None:
+    """Are these packages there? Without names: those that a job needs."""
+    for name in names or ("numpy", "pandas", "pyarrow", "pyspark"):
+        if importlib.util.find_spec(name) is None:
+            raise SparkError(f"this needs {name}, which is not installed here: {INSTALL}")
 
 
 def check_java() -> None:
@@ -150,6 +155,8 @@ def translated(text: str) -> Exception:
     """The error that a task raised, out of the traces around it."""
     for name, said in reversed(_RAISED.findall(text)):
         kind: Any = getattr(errors, name, None)
+        if name == "LogdFailed":  # of the data source, which has one class for all of them
+            return _of_source(said)
         if name == "ConnectionLost":
             return addresses.ConnectionLost(said)
         if isinstance(kind, type) and issubclass(kind, LogdError):
@@ -157,10 +164,19 @@ def translated(text: str) -> Exception:
     return SparkError(f"the job failed: {_reason(text)}")
 
 
+def _of_source(said: str) -> Exception:
+    if "has lost the offsets" in said:
+        return errors.OutOfRange(said)
+    if said.startswith(("no logd answers", "lost the connection")):
+        return addresses.ConnectionLost(said)
+    return SparkError(said)
+
+
 def _reason(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [line for line in lines if re.match(r"(\w+\.)*\w+(Error|Exception): ", line)]
-    return (python or lines or ["no reason given"])[-1 if python else 0][:300]
+    java = [line.lstrip(": ") for line in lines if not line.startswith("An error occurred while")]
+    return (python[-1:] + java + ["no reason given"])[0][:300]
 
 
 def _java_error() -> type[Exception]:
