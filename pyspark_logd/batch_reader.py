@@ -22,38 +22,11 @@ from pyspark_logd.ranges import Range, resolve, within
 from pyspark_logd.splits import Sizes, Split, cuts, shares
 
 
-class BatchReader(DataSourceReader):
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._options, self._schema = options, arrow_schema(schema)
-
-    @one_line
-    def partitions(self) -> list[InputPartition]:
-        with ExitStack() as stack:
-            places = [stack.enter_context(closing(open_place(n))) for n in self._options.places]
-            return [*plan(self._options, homes(self._options, places))]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        with hidden_traceback():
-            if isinstance(partition, Split):  # else there is nothing to read
-                loss = on_loss(self._options.fails_on_data_loss)
-                yield from record_batches(partition, self._schema, loss)
-
-
-def plan(options: ReadOptions, homes: dict[str, Place]) -> Iterator[Split]:
-    """The splits of a batch read, in the order of topics and offsets."""
-    found = [_wanted(options, topic, place) for topic, place in homes.items()]
-    splits = shares([one.bytes for one in found], options.min_splits)
-    for one, share in zip(found, splits, strict=True):
-        offsets = cuts(one.sizes, *one.range, share, options.max_split_messages)
-        for start, stop in pairwise(offsets):
-            yield Split(one.place.name, one.topic, start, stop, one.seen)
-
-
 class Wanted(NamedTuple):
     """What is to be read of a topic."""
 
     topic: str
-    place: Place
+    place: str
     seen: Seen
     range: Range
     sizes: Sizes
@@ -63,9 +36,41 @@ class Wanted(NamedTuple):
         return self.sizes.before(self.range.stop) - self.sizes.before(self.range.start)
 
 
-def _wanted(options: ReadOptions, topic: str, place: Place) -> Wanted:
-    extent = place.extent(topic)
-    start = resolve(options.start, topic, place, extent)
-    stop = resolve(options.stop, topic, place, extent)
-    there = within(topic, extent, start, stop, on_loss(options.fails_on_data_loss))
-    return Wanted(topic, place, extent.seen, there, Sizes(place.partitions(topic)))
+class BatchReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options, self._schema = options, arrow_schema(schema)
+
+    @one_line
+    def partitions(self) -> list[InputPartition]:
+        with ExitStack() as stack:
+            places = [stack.enter_context(closing(open_place(n))) for n in self._options.places]
+            found = homes(self._options, places).items()
+            return [*plan(self._options, [self._wanted(*home) for home in found])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with hidden_traceback():
+            if isinstance(partition, Split):  # else there is nothing to read
+                loss = on_loss(self._options.fails_on_data_loss)
+                yield from record_batches(partition, self._schema, loss)
+
+    def narrow(self, topic: str, place: Place, there: Range) -> Range:
+        """The part of it that filters leave."""
+        return there
+
+    def _wanted(self, topic: str, place: Place) -> Wanted:
+        options = self._options
+        extent = place.extent(topic)
+        start = resolve(options.start, topic, place, extent)
+        stop = resolve(options.stop, topic, place, extent)
+        there = within(topic, extent, start, stop, on_loss(options.fails_on_data_loss))
+        there = self.narrow(topic, place, there)
+        return Wanted(topic, place.name, extent.seen, there, Sizes(place.partitions(topic)))
+
+
+def plan(options: ReadOptions, wanted: list[Wanted]) -> Iterator[Split]:
+    """The splits of a batch read, in the order of topics and offsets."""
+    splits = shares([one.bytes for one in wanted], options.min_splits)
+    for one, share in zip(wanted, splits, strict=True):
+        offsets = cuts(one.sizes, *one.range, share, options.max_split_messages)
+        for start, stop in pairwise(offsets):
+            yield Split(one.place, one.topic, start, stop, one.seen)

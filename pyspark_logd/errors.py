@@ -45,7 +45,7 @@ def hidden_traceback() -> Iterator[None]:
     """
     try:
         yield
-    except (LogdError, OSError, ValueError) as error:
+    except (LogdError, OSError) as error:
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         text = error.text if isinstance(error, LogdError) else str(error)
         raise LogdFailed(" ".join(text.split())) from None

@@ -44,7 +44,7 @@ def replies(split: Split, on_loss: OnLoss) -> Iterator[Batches]:
     while at < split.stop:
         try:
             with closing(open_place(split.place)) as place:
-                at, stop = _still_there(place, split, at, on_loss)
+                at, stop = still_there(place, split, at, on_loss)
                 for reply in place.replies(split.topic, at, stop):
                     patience.answered(monotonic())
                     at = reply.offset + reply.messages
@@ -57,7 +57,7 @@ def replies(split: Split, on_loss: OnLoss) -> Iterator[Batches]:
             sleep(patience.pause_s(error, monotonic()))
 
 
-def _still_there(place: Place, split: Split, at: int, on_loss: OnLoss) -> tuple[int, int]:
+def still_there(place: Place, split: Split, at: int, on_loss: OnLoss) -> tuple[int, int]:
     """From where to where it can be read now."""
     try:
         extent = place.extent(split.topic)

@@ -30,6 +30,7 @@ _READ = (
 )  # fmt: skip
 BATCH_READ = (*_READ, "endingOffsets", "endingTimestamp", "pushFilters")
 STREAM_READ = (*_READ, "maxOffsetsPerTrigger")
+ANY_READ = (*BATCH_READ, "maxOffsetsPerTrigger")
 WRITE = (*_SHARED, "topic", "compress")
 _SPARKS = {"checkpointlocation", "queryname"}  # which Spark hands to sinks along with theirs
 _NAMED = {"earliest": "first", "latest": "next", -2: "first", -1: "next"}  # as in Kafka's JSON
@@ -57,7 +58,15 @@ class WriteOptions:
 
 
 def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
-    given = _known(options, STREAM_READ if is_stream else BATCH_READ, "read")
+    return _read_options(_known(options, STREAM_READ if is_stream else BATCH_READ), is_stream)
+
+
+def any_read_options(options: Mapping[str, str]) -> ReadOptions:
+    """Where it is not known yet whether it will be a stream."""
+    return _read_options(_known(options, ANY_READ), is_stream=False)
+
+
+def _read_options(given: Mapping[str, str], is_stream: bool) -> ReadOptions:
     topics, pattern = _topics(given)
     return ReadOptions(
         _places(given),
@@ -74,7 +83,7 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    given = _known(options, WRITE, "write")
+    given = _known(options, WRITE)
     places = _places(given)
     if len(places) > 1:
         raise BadOption("write to one daemon at a time: give its address as host")
@@ -87,7 +96,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 # -- one value each -----------------------------------------------------------------------------
 
 
-def _known(options: Mapping[str, str], names: Iterable[str], work: str) -> dict[str, str]:
+def _known(options: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     """The options by the names as they are written in the documents."""
     by_lower = {name.lower(): name for name in names}
     found = {}
@@ -95,7 +104,7 @@ def _known(options: Mapping[str, str], names: Iterable[str], work: str) -> dict[
         if name.lower() in by_lower:
             found[by_lower[name.lower()]] = value
         elif name.lower() not in _SPARKS:
-            raise BadOption(f"unknown option {name}; to {work} there are {', '.join(names)}")
+            raise BadOption(f"unknown option {name}; there are {', '.join(names)}")
     return found
 
 
@@ -105,9 +114,12 @@ def _places(given: Mapping[str, str]) -> tuple[str, ...]:
         raise BadOption(f"{' and '.join(named)} exclude each other; give one of them")
     if "dataDir" in given:
         return (f"{FILES}{given['dataDir']}",)
-    if "servers" in given:
-        return tuple(dict.fromkeys(addresses(_words(given["servers"], "servers"))))
-    return tuple(addresses([given.get("host") or os.environ.get("LOGD_HOST") or DEFAULT_ADDRESS]))
+    host = given.get("host") or os.environ.get("LOGD_HOST") or DEFAULT_ADDRESS
+    words = _words(given["servers"], "servers") if "servers" in given else [host]
+    try:
+        return tuple(dict.fromkeys(addresses(words)))
+    except ValueError as error:
+        raise BadOption(str(error)) from None
 
 
 def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
