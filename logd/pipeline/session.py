@@ -9,9 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -24,9 +22,7 @@ from logd.errors import LogdError, SparkError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JAVA = 17
 INSTALL = "pip install 'logd[spark]'"
-_VERSION = re.compile(r'version "([0-9]+)')
 _RAISED = re.compile(r"^(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
 _MASTER = re.compile(r"spark://([^:/,]+):([0-9]+)")
 _SETTINGS = {
@@ -57,21 +53,15 @@ def session(name: str, master: str | None = None) -> Iterator[SparkSession]:
 
 def _start(name: str, master: str | None, log: IO[bytes]) -> SparkSession:
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
 
     from pyspark_logd import DefaultSource
+    from pyspark_logd.session import spark_session
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name)
-    for key, value in _SETTINGS.items():
-        builder = builder.config(key, value)
-    if master is not None:
-        builder = builder.master(master)
-        if master.startswith("local"):
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if (master or "").startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
         with _stderr_to(log if master is not None else None):
-            spark = builder.getOrCreate()
+            spark = spark_session(name, master, **_SETTINGS)
     except (PySparkException, _java_error()) as error:
         raise SparkError(f"Spark does not start: {_reason(str(error))}{_said(log)}") from None
     # Spark finds the source by its name only where it is installed for good, not from a checkout.
@@ -112,16 +102,10 @@ def check_installed(*names: str) -> None:
 
 
 def check_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(f"{home}/bin/java" if home else "java")
-    advice = f"Spark needs Java {JAVA} or later: apt-get install openjdk-17-jre-headless"
-    if java is None:
-        where = f"JAVA_HOME is {home}, which has none" if home else "there is none in PATH"
-        raise SparkError(f"{advice} ({where})")
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, errors="replace")
-    version = _VERSION.search(told.stderr + told.stdout)
-    if version is None or int(version[1]) < JAVA:
-        raise SparkError(f"{advice} ({java} is {version[1] if version else 'not one'})")
+    from pyspark_logd.session import why_no_java
+
+    if reason := why_no_java():
+        raise SparkError(reason)
 
 
 def check_master(master: str | None) -> None:

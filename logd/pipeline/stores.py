@@ -123,8 +123,9 @@ def _make_directories(path: Path) -> None:
         try:
             return disk.make_directories(path)
         except FileExistsError:
-            if path.exists() and not path.is_dir():
-                raise ArchiveError(f"{path} is in the way: it is no directory") from None
+            for each in (path, *path.parents):
+                if each.exists() and not each.is_dir():
+                    raise ArchiveError(f"{each} is in the way: it is no directory") from None
             # else another writer has made one of them at the same moment
 
 
