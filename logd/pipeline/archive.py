@@ -92,13 +92,14 @@ class Archiver:
     def run(self, patterns: list[str], *, compacts: bool = True) -> Report:
         """Archive these topics, by names or globs; none: all."""
         manifest = Manifest(self.store)
-        with Client(self.address) as client, self._stack:
-            topics = live.names(client, patterns)
+        with self._stack:
             for _ in range(_TRIES):
                 state = manifest.state()
-                dues = [_due(client, state, topic) for topic in topics]
+                with Client(self.address) as client:
+                    topics = live.names(client, patterns)
+                    dues = [_due(client, state, topic) for topic in topics]
                 try:
-                    state = self._archive(client, manifest, state, dues)
+                    state = self._archive(manifest, state, dues)
                     break
                 except Overtaken:
                     self.say("others have archived the same meanwhile; looking again")
@@ -108,16 +109,17 @@ class Archiver:
             removed = cleaning.clean(manifest, time.time())
         return Report([due.counts(state) for due in dues], before, into, removed)
 
-    def _archive(self, client: Client, manifest: Manifest, state: State, dues: list[Due]) -> State:
+    def _archive(self, manifest: Manifest, state: State, dues: list[Due]) -> State:
         began_s = time.monotonic()
         wanted = [due for due in dues if due.ranges]
         if wanted:
             total = sum(count(due.ranges) for due in wanted)
             self.say(f"archiving {total} messages of {len(wanted)} topics")
             files = self._written(wanted)
-            for due in wanted:
-                due.added = [file for file in files if file.topic_id == due.live.id]
-                _account(client, due)
+            with Client(self.address) as client:  # a new one: much time may have passed
+                for due in wanted:
+                    due.added = [file for file in files if file.topic_id == due.live.id]
+                    _account(client, due)
         if time.monotonic() - began_s > cleaning.LONGEST_RUN_S:
             raise ArchiveError("this took too long to be safe; run it with fewer topics at a time")
         added = [file for due in dues for file in due.added]

@@ -129,18 +129,19 @@ def explained() -> Iterator[None]:
     """Errors of Spark as one of logd's own, where it is one; else as one sentence."""
     from pyspark.errors import PySparkException
 
+    from pyspark_logd import explain
+
     try:
         yield
     except (PySparkException, _java_error()) as error:
-        raise translated(str(error)) from None
+        said = explain(error)
+        raise (_of_source(said) if said else translated(str(error))) from None
 
 
 def translated(text: str) -> Exception:
     """The error that a task raised, out of the traces around it."""
     for name, said in reversed(_RAISED.findall(text)):
         kind: Any = getattr(errors, name, None)
-        if name == "LogdFailed":  # of the data source, which has one class for all of them
-            return _of_source(said)
         if name == "ConnectionLost":
             return addresses.ConnectionLost(said)
         if isinstance(kind, type) and issubclass(kind, LogdError):
@@ -149,6 +150,7 @@ def translated(text: str) -> Exception:
 
 
 def _of_source(said: str) -> Exception:
+    """The data source has one class of errors for all of them."""
     if "has lost the offsets" in said:
         return errors.OutOfRange(said)
     if said.startswith(("no logd answers", "lost the connection")):

@@ -47,7 +47,7 @@ def session() -> Iterator[Any]:
     from logd.pipeline.session import session
 
     with session("logd tests", "local[2]") as spark:
-        spark.conf.set("spark.sql.shuffle.partitions", "4")
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
         yield spark
 
 

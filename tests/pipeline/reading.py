@@ -57,6 +57,10 @@ def contents(address: str, topic: str) -> list[bytes]:
         return [message.value for message in reader]
 
 
-def first(address: str, topic: str) -> int:
+def first_kept(address: str, topic: str, partitions: int = 1) -> int:
+    """The first offset of a topic, once it has no more partitions than these."""
     with Client(address) as client:
-        return int(client.stats(topic)["first"])
+        while True:
+            stats = client.stats(topic)
+            if int(stats["partitions"]) <= partitions:
+                return int(stats["first"])

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from logd.pipeline.stores import Store, open_store
 
 from . import old_topics
 from .object_store import ObjectServer
-from .reading import archived, check, first
+from .reading import archived, check, first_kept
 
 LOG_CLI = Path(sys.executable).with_name("log-cli")
 
@@ -139,21 +138,12 @@ def push_until(daemon: Daemon, topic: str, messages: int) -> list[bytes]:
     return written
 
 
-def wait_until_archived(daemon: Daemon, topic: str) -> None:
-    """Until nothing but the newest partition is left."""
-    with Client(daemon.address) as client:
-        for _ in iter(lambda: int(client.stats(topic)["partitions"]), 1):
-            threading.Event().wait(0.02)
-
-
 def test_a_daemon_deletes_what_the_hook_has_archived(tmp_path: Path) -> None:
     """In the daemon's small environment, and of three topics side by side."""
     url = tmp_path / "archive"
     with hooked(tmp_path, url) as daemon:
         written = {topic: push_until(daemon, topic, 300) for topic in ("app", "web", "db")}
-        for topic in written:
-            wait_until_archived(daemon, topic)
-        kept = {topic: first(daemon.address, topic) for topic in written}
+        kept = {topic: first_kept(daemon.address, topic) for topic in written}
         assert "archived app 0.." in daemon.log
         assert all(kept.values())
     store = open_store(str(url))
@@ -171,8 +161,7 @@ def test_an_object_store_by_a_file_with_its_keys(
     url = object_server.new_bucket()
     with hooked(tmp_path, url, "--store-options", keys) as daemon:
         written = push_until(daemon, "app", 200)
-        wait_until_archived(daemon, "app")
-        next_ = first(daemon.address, "app")
+        next_ = first_kept(daemon.address, "app")
     store = open_store(url, object_server.options)
     check(store, {"app": written}, all_of_it=False)
     assert len(archived(store)) == next_ > 0
@@ -185,7 +174,7 @@ def test_without_room_for_the_archive_nothing_is_deleted(tmp_path: Path) -> None
         push_until(daemon, "app", 300)
         daemon.wait_said("exit 1; the partition is kept")
         assert "archive is in the way: it is no directory" in daemon.log
-        assert first(daemon.address, "app") == 0
+        assert first_kept(daemon.address, "app", 99) == 0
 
 
 # -- killed -------------------------------------------------------------------------------------
