@@ -80,8 +80,10 @@ def history(
 
     check_installed()
     from logd.pipeline.choosing import Window
-    from logd.pipeline.history import History, Question
+    from logd.pipeline.history import History, Question, wrong_with
 
+    if grep is not None and (problem := wrong_with(grep)):
+        raise Misuse(f"--grep {grep} is no regular expression: {problem}")
     address = connect.address(ctx, host)
     topics = topic or []
     chosen = Window(*window(since, until, time.time_ns() // 1_000_000))

@@ -85,7 +85,8 @@ class History:
 
     def ask(self, question: Question, render: Render) -> Iterator[bytes]:
         """The answer in pieces, as `render` makes them. Behind the last one `counts` are known."""
-        _check(question)
+        if question.grep is not None and (problem := wrong_with(question.grep)):
+            raise BadRequest(f"{question.grep} is no regular expression: {problem}")
         manifest = Manifest(self.store)
         sources = self.find(manifest.existing(), question)
         with ExitStack() as stack:
@@ -168,15 +169,16 @@ class History:
                 yield row.messages, bytes(row.data)
 
 
-def _check(question: Question) -> None:
+def wrong_with(grep: str) -> str | None:
+    """Why this is no regular expression; None where it is one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if question.grep is not None:
-        try:
-            pc.match_substring_regex(pa.array([b""]), question.grep)
-        except pa.ArrowInvalid as error:
-            raise BadRequest(f"--grep {question.grep} is no regular expression: {error}") from None
+    try:
+        pc.match_substring_regex(pa.array([b""]), grep)
+    except pa.ArrowInvalid as error:
+        return str(error)
+    return None
 
 
 def _holes(state: State, source: Source, first_kept: int | None, window: Window) -> list[Range]:

@@ -7,6 +7,7 @@ or with `master` on a cluster. Spark talks much; it talks into a file.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import re
 import socket
@@ -127,6 +128,7 @@ def check_master(master: str | None) -> None:
 @contextmanager
 def explained() -> Iterator[None]:
     """Errors of Spark as one of logd's own, where it is one; else as one sentence."""
+    logging.getLogger("SQLQueryContextLogger").disabled = True  # it prints what is raised, too
     from pyspark.errors import PySparkException
 
     from pyspark_logd import explain

@@ -18,6 +18,9 @@ from daemon import Daemon, running
 
 from .object_store import ObjectServer
 
+# Runs are short: Java's quick compiler and a collector without threads halve the time of a start.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 LONG = os.environ.get("LOGD_LONG") == "1"
 
 
