@@ -101,7 +101,7 @@ def test_times(spark: Any, daemon: Daemon) -> None:
 def _now(client: Client, topic: str) -> bytes:
     """The daemon's clock, in the form that a header has it."""
     client.push("clock", [b"tick"])
-    return client.tail("clock", 1).data.split()[4]
+    return bytes(client.tail("clock", 1).data.split()[4])
 
 
 def test_several_topics_and_a_pattern(spark: Any, daemon: Daemon) -> None:
