@@ -17,6 +17,7 @@ from daemon import Daemon, running
 
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # a quick start
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.sql.session.timeZone": "UTC",
