@@ -27,6 +27,8 @@ from pyspark_logd.errors import one_line
 from pyspark_logd.places import Place
 from pyspark_logd.ranges import Range
 
+COMPARISONS = (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
+
 
 class FilteringReader(BatchReader):
     """`_offsets` and `_times_ms` are where to start and to stop; the stop is left out."""
@@ -37,10 +39,11 @@ class FilteringReader(BatchReader):
     @one_line
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         for one in filters:
-            column = getattr(one, "attribute", None)
-            if column == ("offset",):
+            if not isinstance(one, COMPARISONS):
+                continue
+            if one.attribute == ("offset",):
                 self._offsets = narrowed(self._offsets, one, int(one.value))
-            elif column == ("timestamp",):
+            elif one.attribute == ("timestamp",):
                 self._times_ms = narrowed(self._times_ms, one, _ms(one.value))
         return filters
 

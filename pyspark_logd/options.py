@@ -32,6 +32,7 @@ BATCH_READ = (*_READ, "endingOffsets", "endingTimestamp", "pushFilters")
 STREAM_READ = (*_READ, "maxOffsetsPerTrigger")
 ANY_READ = (*BATCH_READ, "maxOffsetsPerTrigger")
 WRITE = (*_SHARED, "topic", "compress")
+_SPELT = {name.lower(): name for name in (*ANY_READ, *WRITE)}
 _SPARKS = {"checkpointlocation", "queryname"}  # which Spark hands to sinks along with theirs
 _NAMED = {"earliest": "first", "latest": "next", -2: "first", -1: "next"}  # as in Kafka's JSON
 
@@ -75,8 +76,8 @@ def _read_options(given: Mapping[str, str], is_stream: bool) -> ReadOptions:
         _edge(given, "starting", topics, "next" if is_stream else "first"),
         _edge(given, "ending", topics, "next"),
         _number(given, "minPartitions", 1, at_most=100_000),
-        _number(given, "maxRecordsPerPartition", MAX_NUMBER),
-        _number(given, "maxOffsetsPerTrigger", 0) or None,
+        _number(given, "maxRecordsPerPartition", MAX_NUMBER, at_least=1),
+        _number(given, "maxOffsetsPerTrigger", 0, at_least=1) or None,
         _flag(given, "failOnDataLoss", True),
         _flag(given, "pushFilters", False),
     )
@@ -98,13 +99,14 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
 def _known(options: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     """The options by the names as they are written in the documents."""
-    by_lower = {name.lower(): name for name in names}
     found = {}
-    for name, value in options.items():
-        if name.lower() in by_lower:
-            found[by_lower[name.lower()]] = value
-        elif name.lower() not in _SPARKS:
-            raise BadOption(f"unknown option {name}; there are {', '.join(names)}")
+    for given, value in options.items():
+        name = _SPELT.get(given.lower(), given)
+        if name in names:
+            found[name] = value
+        elif given.lower() not in _SPARKS:
+            kind = "not for this" if name in _SPELT.values() else "unknown"
+            raise BadOption(f"the option {name} is {kind}; there are {', '.join(names)}")
     return found
 
 
@@ -184,12 +186,19 @@ def _words(text: str, name: str) -> list[str]:
     return words
 
 
-def _number(given: Mapping[str, str], name: str, default: int, at_most: int = MAX_NUMBER) -> int:
-    text = given.get(name, "").strip()
+def _number(
+    given: Mapping[str, str],
+    name: str,
+    default: int,
+    *,
+    at_least: int = 0,
+    at_most: int = MAX_NUMBER,
+) -> int:
     if name not in given:
         return default
-    if not re.fullmatch(r"[0-9]{1,19}", text, re.ASCII) or int(text) > at_most:
-        raise BadOption(f"{name} must be a number from 0 to {at_most}, not {text[:40]!r}")
+    text = given[name].strip()
+    if not re.fullmatch(r"[0-9]{1,19}", text) or not at_least <= int(text) <= at_most:
+        raise BadOption(f"{name} must be a number from {at_least} to {at_most}, not {text[:40]!r}")
     return int(text)
 
 

@@ -72,6 +72,7 @@ class Sender:
             line.outbox = self._outbox(line.names)
         push = commands.seal(topic, body.data, body.enc, compressed=self._compresses)
         line.outbox.add(Batch(push, body.messages))
+        self._exchange(waits=False)
         while len(line.outbox) >= IN_FLIGHT:
             self._exchange()
 
@@ -88,8 +89,8 @@ class Sender:
         while len(line.outbox):
             self._exchange()
 
-    def _exchange(self) -> None:
-        """Send what may be sent, and take one answer."""
+    def _exchange(self, *, waits: bool = True) -> None:
+        """Send what may be sent, and take an answer: the next one, or only if it is here."""
         try:
             if self._client is None:
                 self._client = dial(self._address)
@@ -97,7 +98,7 @@ class Sender:
                 while (push := line.outbox.next()) is not None:
                     self._sent.append(line)
                     self._client.send(commands.push(push))
-            if self._sent:
+            if self._sent and (waits or self._client.readable()):
                 answer = _answer(self._client)
                 line = self._sent.popleft()
                 self._patience.answered(monotonic())

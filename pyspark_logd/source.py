@@ -47,9 +47,8 @@ class DefaultSource(DataSource):
         kind = FilteringReader if options.pushes_filters else BatchReader
         return kind(options, schema)
 
-    @one_line
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(read_options(self.options, is_stream=True), schema)
+        return StreamReader(self.options, schema)
 
     @one_line
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:

@@ -8,6 +8,7 @@ never call, `commit` and `stop`, carries no weight here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from itertools import pairwise
 from time import monotonic, sleep
 from typing import Any, TypeVar
@@ -28,7 +29,7 @@ from pyspark_logd.columns import arrow_schema
 from pyspark_logd.errors import hidden_traceback, one_line
 from pyspark_logd.fetching import PATIENCE_S, TRY_AGAIN, record_batches, still_there
 from pyspark_logd.loss import on_loss
-from pyspark_logd.options import ReadOptions
+from pyspark_logd.options import ReadOptions, read_options
 from pyspark_logd.places import Extent, Place, homes, open_place
 from pyspark_logd.ranges import resolve, within
 from pyspark_logd.splits import Sizes, Split, cuts, shares
@@ -39,19 +40,29 @@ Homes = dict[str, Place]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._options, self._schema = options, arrow_schema(schema)
-        self._on_loss = on_loss(options.fails_on_data_loss)
+    """Options are read when the first question comes: what is raised here, Spark does not tell."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._given, self._columns = dict(given), schema
         self._places: list[Place] = []
         self._targets: Mapping[str, Extent] | None = None  # where availableNow ends
         self._latest: dict[str, int] = {}
+
+    @cached_property
+    def _options(self) -> ReadOptions:
+        return read_options(self._given, is_stream=True)
+
+    def _on_loss(self, topic: str, first: int, next_: int, why: str) -> None:
+        on_loss(self._options.fails_on_data_loss)(topic, first, next_, why)
 
     # -- what Spark asks for ----------------------------------------------------------------------
 
     @one_line
     def initialOffset(self) -> dict[str, Any]:
+        arrow_schema(self._columns)  # now, not in the first task
         return self._patiently(self._initial)
 
+    @one_line
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._options.max_trigger_messages
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
@@ -83,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with hidden_traceback():
-            yield from record_batches(partition, self._schema, self._on_loss)
+            yield from record_batches(partition, arrow_schema(self._columns), self._on_loss)
 
     def stop(self) -> None:
         self._hang_up()

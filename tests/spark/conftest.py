@@ -1,10 +1,11 @@
-"""One Spark session for all modules, and a daemon for each test."""
+"""One Spark session for all modules, what it says on its standard error, and a daemon for each
+test."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
 from daemon import Daemon, running
 
-LONG = os.environ.get("LOGD_LONG") == "1"
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # a quick start
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.sql.session.timeZone": "UTC",
@@ -34,26 +35,51 @@ def why_no_spark() -> str | None:
     return why_no_java()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if reason := why_no_spark():
-        print(reason)
-        for item in items:
-            if Path(__file__).parent in item.path.parents:
-                item.add_marker(pytest.mark.skip(reason=reason))
+NO_SPARK = why_no_spark()
+collect_ignore_glob = ["test_*.py"] if NO_SPARK else []
+
+
+def pytest_report_header() -> str:
+    return f"Spark is not tested: {NO_SPARK}" if NO_SPARK else "Spark is there"
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+def stderr(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Spark and its Python processes write what they have to say."""
+    return tmp_path_factory.mktemp("spark") / "stderr"
+
+
+@pytest.fixture(scope="session")
+def spark(stderr: Path) -> Iterator[Any]:
     from pyspark_logd.session import spark_session
 
-    session = spark_session("logd tests", "local[2]", **SETTINGS)
-    session.sparkContext.setLogLevel("ERROR")
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    kept = os.dup(2)
+    with stderr.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            session = spark_session("logd tests", "local[2]", **SETTINGS)
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def warned(stderr: Path, spark: Any) -> Callable[[], str]:
+    """What Spark has said since the test began."""
+    start = stderr.stat().st_size
+    return lambda: stderr.read_bytes()[start:].decode()
 
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     with running(tmp_path) as started:
         yield started
+
+
+@pytest.fixture(autouse=True)
+def shown_tracebacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers and writers that run in the test's own process set this; it ends with the test."""
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
