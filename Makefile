@@ -6,19 +6,20 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 BENCH_READY := $(VENV)/bench-ready
 SPARK_READY := $(VENV)/spark-ready
+PIPELINE_READY := $(VENV)/pipeline-ready
 DATA ?= data
 
 .DEFAULT_GOAL := help
 SHIPPERS := rsyslog rsyslog-elasticsearch libestr0 libfastjson4 liblognorm5 \
 	syslog-ng-core syslog-ng-mod-http libivykis0 libnet1 libpcre3 libwrap0 prometheus
 
-.PHONY: help run test check unit integration clients damage faults web browser spark test-faults mutations bench packages shippers bench-packages browser-packages spark-packages constraints clean
+.PHONY: help run test check unit integration clients damage faults web browser spark pipeline test-faults mutations bench packages shippers bench-packages browser-packages spark-packages constraints clean
 
 help:
 	@echo "make run     set up, start the daemon on 127.0.0.1:1774 with its data in ./$(DATA)"
 	@echo "make test    set up, then lint, type check and run every test"
 	@echo "make check   lint and type check only;  make unit, integration, clients, damage, faults, web,"
-	@echo "             browser, spark: one part of the tests"
+	@echo "             browser, spark, pipeline: one part of the tests"
 	@echo "make test-faults   the long part: thousands of kills and crashes, and what it survived"
 	@echo "make mutations     take safety measures out of a copy, one by one, and see a test notice"
 	@echo "make bench   measure, as ratios to other things measured in the same run"
@@ -41,6 +42,10 @@ $(SPARK_READY): $(READY)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark]'
 	@touch $@
 
+$(PIPELINE_READY): $(SPARK_READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark,object-store]'
+	@touch $@
+
 run: $(READY)
 	@echo "logd starts on 127.0.0.1:1774; its data is in ./$(DATA). Stop it with Ctrl-C. In another terminal, try:"
 	@echo "  $(BIN)/log-cli write app 'hello, log'"
@@ -49,7 +54,7 @@ run: $(READY)
 	@echo "or open http://127.0.0.1:1775/ in a browser"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
-test: check packages unit integration clients damage faults web browser spark
+test: check packages unit integration clients damage faults web browser spark pipeline
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -82,8 +87,12 @@ browser: $(READY) browser-packages
 spark: $(SPARK_READY) spark-packages
 	$(BIN)/pytest -rs tests/spark
 
-test-faults: $(READY) $(SPARK_READY) packages spark-packages
-	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults tests/spark
+# Archive, history and import: with Spark, an object store, and kills.
+pipeline: $(PIPELINE_READY) packages spark-packages
+	$(BIN)/pytest -rs tests/pipeline
+
+test-faults: $(READY) $(PIPELINE_READY) packages spark-packages
+	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults tests/spark tests/pipeline
 
 # Take safety measures out of a copy of the code one by one; a named test has to notice each.
 mutations: $(READY) packages
