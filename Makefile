@@ -95,7 +95,7 @@ test-faults: $(READY) $(PIPELINE_READY) packages spark-packages
 	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults tests/spark tests/pipeline
 
 # Take safety measures out of a copy of the code one by one; a named test has to notice each.
-mutations: $(READY) packages
+mutations: $(PIPELINE_READY) packages spark-packages
 	$(BIN)/python tests/mutations.py
 
 # What the tests want from Debian. Without root or a registry the tests that need it say so and skip.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import connect, jobs
+from cli import connect, failures, jobs
 from cli.numbers import bytes_text
 from cli.output import Table, json_line, notice, stdout, table
 from cli.reports import Output
@@ -55,7 +55,12 @@ def archive(
 
     start = jobs.spark("archive", master, quiet)
     archiver = Archiver(store, connect.address(ctx, host), start, lambda text: notice(text, quiet))
-    _print(store.url, archiver.run(topic or [], compacts=not no_join), output)
+    report = archiver.run(topic or [], compacts=not no_join)
+    _print(store.url, report, output)
+    for name in report.damaged:
+        notice(f"{name} is damaged and was left out; see `log-cli check`, then run this again")
+    if report.damaged:
+        raise typer.Exit(failures.LOSS)
 
 
 def _print(url: str, report: Report, output: Table) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import tomllib
@@ -81,7 +82,8 @@ def spark(name: str, master: str | None, quiet: bool) -> StartSpark:
     def start() -> Iterator[SparkSession]:
         from logd.pipeline.session import session
 
-        notice(f"starting Spark ({master or 'on this machine'})", quiet)
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has started it
+            notice(f"starting Spark ({master or 'on this machine'})", quiet)
         with session(f"log-cli {name}", master) as spark, _watched(spark, name, quiet):
             yield spark
 

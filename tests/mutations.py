@@ -30,6 +30,8 @@ SPOOL = "tests/unit/test_spool.py::"
 WRITER = "tests/unit/test_client_writer.py::"
 DELIVERY = "tests/unit/test_writer_delivery.py::"
 LINK = "tests/unit/test_link.py::"
+HOOK = "tests/pipeline/test_partition_file.py::"
+MANIFEST = "tests/pipeline/test_manifest.py::"
 
 
 class Mutation(NamedTuple):
@@ -269,6 +271,28 @@ MUTATIONS = [
              "filled = [segment for segment in self._segments if segment.size]",
              "filled = list(self._segments)",
              SPOOL + "test_the_newest_note_is_always_there"),
+    # -- the archive
+    Mutation("archive: file not synced before its name", "logd/pipeline/stores.py",
+             "        disk.sync(disk.File(draft))\n", "",
+             HOOK + "test_what_a_commit_names_is_on_disk_before_it"),
+    Mutation("archive: directories not synced", "logd/pipeline/stores.py",
+             "            disk.sync_directory(directory)\n", "            pass\n",
+             HOOK + "test_what_a_commit_names_is_on_disk_before_it"),
+    Mutation("archive: only the nearest directory synced", "logd/pipeline/stores.py",
+             "            if directory == self._root:\n", "            if directory:\n",
+             HOOK + "test_what_a_commit_names_is_on_disk_before_it"),
+    Mutation("archive: a commit in the place of another", "logd/pipeline/stores.py",
+             "os.link(draft, target)", "os.rename(draft, target) or draft.touch()",
+             MANIFEST + "test_side_by_side_every_commit_is_kept"),
+    Mutation("archive: offsets twice", "logd/pipeline/manifest.py",
+             "            if twice or common(kept.covered(topic_id), new):", "            if twice:",
+             MANIFEST + "test_no_offset_counts_twice"),
+    Mutation("archive hook: files not looked at", "logd/pipeline/partition_file.py",
+             "        _make_sure(store, state, source, range_)\n", "",
+             HOOK + "test_a_partition_goes_only_if_its_files_are_really_there"),
+    Mutation("archive hook: a short file is enough", "logd/pipeline/partition_file.py",
+             "    if at != range_.next:\n", "    if False:\n",
+             HOOK + "test_a_file_that_is_not_sound_is_not_taken_for_archived"),
 ]  # fmt: skip
 
 

@@ -46,7 +46,7 @@ class Counts(NamedTuple):
     written: int
     lost: int  # a gap in the daemon's files: nobody has them
     gone: int  # expired while the run was on its way
-    held: int  # not on the daemon's disk yet: the next run takes them
+    held: int  # not on the daemon's disk yet, or of a damaged topic: for a later run
     files: int
     bytes: int  # of the new files
 
@@ -63,7 +63,7 @@ class Due:
 
     def counts(self, state: State) -> Counts:
         """`state` is the archive's when this was committed."""
-        topic, id_, first, safe, next_ = self.live
+        topic, id_, first, safe, next_, _ = self.live
         written = sum(file.messages for file in self.added)
         lost = count(one.range for one in self.lost)
         gone = count(without(self.expired, state.covered(id_)))
@@ -75,6 +75,7 @@ class Due:
 
 class Report(NamedTuple):
     topics: list[Counts]
+    damaged: list[str]  # topics that were left out
     joined_files: int  # small ones that were made fewer
     into_files: int
     removed_files: int  # that did not count any more
@@ -107,7 +108,8 @@ class Archiver:
                 raise ArchiveError(f"others archive to {self.store.url} all the time; try again")
             before, into = self._compact(manifest) if compacts else (0, 0)
             removed = cleaning.clean(manifest, time.time())
-        return Report([due.counts(state) for due in dues], before, into, removed)
+        damaged = [due.live.topic for due in dues if due.live.is_damaged]
+        return Report([due.counts(state) for due in dues], damaged, before, into, removed)
 
     def _archive(self, manifest: Manifest, state: State, dues: list[Due]) -> State:
         began_s = time.monotonic()

@@ -247,7 +247,11 @@ def _stamp(
     since, until = (pa.scalar(ms * 1000, pa.int64()) for ms in question.window)
     for batch in batches:
         topics = batch.column("topic")
-        found = pa.array([ids[topic] for topic in topics.to_pylist()], pa.string())
+        known = pc.unique(topics).to_pylist()
+        if len(known) == 1:
+            found = pa.repeat(pa.scalar(ids[known[0]]), len(topics))
+        else:
+            found = pa.array([ids[topic] for topic in topics.to_pylist()], pa.string())
         columns = [topics, found, *(batch.column(n) for n in ("offset", "timestamp", "value"))]
         stamped = pa.RecordBatch.from_arrays(
             columns, ["topic", "topic_id", "offset", "timestamp", "value"]

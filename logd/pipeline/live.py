@@ -29,6 +29,7 @@ class Live(NamedTuple):
     first: int
     safe: int
     next: int
+    is_damaged: bool = False  # then nothing of it is safe before it is repaired
 
     @property
     def source(self) -> Source:
@@ -50,6 +51,8 @@ def look(client: Client, topic: str, wait_s: float = SYNC_S) -> Live:
     while True:
         stats = client.stats(topic)
         first, next_ = int(stats["first"]), int(stats["next"])
+        if stats["damages"] != "0":
+            return Live(topic, stats["id"], first, first, next_, is_damaged=True)
         if stats["unsynced_batches"] == "0":
             return Live(topic, stats["id"], first, next_, next_)
         if time.monotonic() >= end_s:

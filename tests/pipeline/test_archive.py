@@ -151,6 +151,19 @@ def test_what_is_not_synced_waits(tmp_path: Path, start: Start, monkeypatch: Any
         assert (counts.already, counts.written, counts.held) == (1, 1, 0)
 
 
+def test_a_damaged_topic_is_left_out_and_named(tmp_path: Path, start: Start) -> None:
+    """It expires nothing before it is repaired, so there is time."""
+    old_topics.make(tmp_path / "data", "app", 50, partition_bytes=300)
+    web = old_topics.make(tmp_path / "data", "web", 50)
+    (tmp_path / "data" / "topics" / "app" / "meta.json").write_text("damaged")
+    store = open_store(str(tmp_path / "archive"))
+    with running(tmp_path) as daemon:
+        report = Archiver(store, daemon.address, start).run([])
+    assert report.damaged == ["app"]
+    assert [(c.topic, c.written, c.held) for c in report.topics] == [("app", 0, 50), ("web", 50, 0)]
+    check(store, {"web": web}, all_of_it=True)
+
+
 class Meanwhile:
     """A start of Spark in which something else happens first."""
 

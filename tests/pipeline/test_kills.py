@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +10,12 @@ from daemon import running
 
 from logd import Client
 from logd.pipeline.archive import Archiver
+from logd.pipeline.choosing import Window
+from logd.pipeline.imports import import_
 from logd.pipeline.stores import open_store
 
 from . import old_topics
-from .commands import killed_at, killed_when, log_cli
+from .commands import killed_at, killed_when
 from .conftest import LONG, Start
 from .reading import archived, check, contents, files
 
@@ -91,8 +92,6 @@ def test_an_import_that_is_killed_again_and_again(tmp_path: Path, start: Start) 
         Archiver(store, daemon.address, start).run(["app"])
         if LONG:
             killed_when(arrived(total(daemon.address, "again") + 1), *words, host=daemon)
-        code, out, _ = log_cli(*words, "-o", "json", host=daemon)
-        assert code == 0
-        [counts] = json.loads(out)["topics"]
-        assert counts["messages"] == counts["already"] + counts["written"] == len(written)
+        [counts] = import_(store, daemon.address, ["app"], "again", Window(), start)
+        assert counts.messages == counts.already + counts.written == len(written)
         assert contents(daemon.address, "again") == written

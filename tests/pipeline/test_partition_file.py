@@ -6,13 +6,16 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from daemon import HANG_S, Daemon, running
 from damage.loop import Loop, batch_of, close, create, new_topic, push
 
-from logd import Client
+from logd import Client, disk
 from logd.batch import encode_header
 from logd.errors import ArchiveError, DamagedBatch
 from logd.pipeline.manifest import Manifest
@@ -117,6 +120,53 @@ def test_a_partition_goes_only_if_its_files_are_really_there(
         store.create(victim, content[:-1])
     with pytest.raises(ArchiveError, match="is not what its commit says"):
         archive_partition(store, path, "app", range_)
+
+
+class Unsynced:
+    """What a power cut would take: contents that were not synced, and names in directories."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names = set[tuple[Path, str]]()
+        self.synced = set[int]()  # inodes
+        self.at_links: list[set[tuple[Path, str]]] = []
+        for module, name in ((disk, "rename"), (disk, "make_directory"), (disk, "sync"),
+                             (disk, "sync_directory"), (os, "link")):  # fmt: skip
+            before = getattr(module, name)
+            monkeypatch.setattr(module, name, partial(self._call, getattr(self, name), before))
+
+    def _call(self, note: Callable[..., None], before: Callable[..., Any], *words: Any) -> Any:
+        note(*words)
+        return before(*words)
+
+    def rename(self, old: Path, new: Path) -> None:
+        assert old.stat().st_ino in self.synced, new
+        self.names.add((new.parent, new.name))
+
+    def make_directory(self, path: Path) -> None:
+        self.names.add((path.parent, path.name))
+
+    def sync(self, file: disk.File) -> None:
+        self.synced.add(os.fstat(file.fd).st_ino)
+
+    def sync_directory(self, path: Path) -> None:
+        self.names = {one for one in self.names if one[0] != path}
+
+    def link(self, old: Path, new: Path) -> None:
+        assert old.stat().st_ino in self.synced, new
+        self.at_links.append({one for one in self.names if one[1] != "_commits"})
+        self.names.add((new.parent, new.name))
+
+
+def test_what_a_commit_names_is_on_disk_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the commit itself before the partition may go."""
+    old_topics.make(tmp_path, "app", 100)
+    [(path, range_)] = partitions(tmp_path, "app", 100)
+    unsynced = Unsynced(monkeypatch)
+    archive_partition(open_store(str(tmp_path / "archive")), path, "app", range_)
+    assert unsynced.at_links == [set()]
+    assert unsynced.names == set()
 
 
 # -- as a hook ----------------------------------------------------------------------------------
