@@ -280,7 +280,7 @@ MUTATIONS = [
              HOOK + "test_what_a_commit_names_is_on_disk_before_it"),
     Mutation("archive: only the nearest directory synced", "logd/pipeline/stores.py",
              "            if directory == self._root:\n", "            if directory:\n",
-             HOOK + "test_what_a_commit_names_is_on_disk_before_it"),
+             HOOK + "test_directories_of_a_run_that_was_killed_before_it_synced_them"),
     Mutation("archive: a commit in the place of another", "logd/pipeline/stores.py",
              "os.link(draft, target)", "os.rename(draft, target) or draft.touch()",
              MANIFEST + "test_side_by_side_every_commit_is_kept"),

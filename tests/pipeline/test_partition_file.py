@@ -169,6 +169,22 @@ def test_what_a_commit_names_is_on_disk_before_it(
     assert unsynced.names == set()
 
 
+def test_directories_of_a_run_that_was_killed_before_it_synced_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old_topics.make(tmp_path, "app", 100)
+    [(path, range_)] = partitions(tmp_path, "app", 100)
+    store = open_store(str(tmp_path / "archive"))
+    archive_partition(store, path, "app", range_)
+    for left in (tmp_path / "archive").rglob("*.*"):
+        left.unlink()
+    unsynced = Unsynced(monkeypatch)
+    unsynced.names |= {(left.parent, left.name) for left in (tmp_path / "archive").rglob("*")}
+    archive_partition(store, path, "app", range_)
+    assert unsynced.at_links == [set()]
+    assert unsynced.names == set()
+
+
 # -- as a hook ----------------------------------------------------------------------------------
 
 
