@@ -285,7 +285,7 @@ MUTATIONS = [
              "os.link(draft, target)", "os.rename(draft, target) or draft.touch()",
              MANIFEST + "test_side_by_side_every_commit_is_kept"),
     Mutation("archive: offsets twice", "logd/pipeline/manifest.py",
-             "            if twice or common(kept.covered(topic_id), new):", "            if twice:",
+             "if twice or common(kept.covered(topic_id), new):", "if twice:",
              MANIFEST + "test_no_offset_counts_twice"),
     Mutation("archive hook: files not looked at", "logd/pipeline/partition_file.py",
              "        _make_sure(store, state, source, range_)\n", "",
