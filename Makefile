@@ -84,14 +84,17 @@ browser: $(READY) browser-packages
 	$(BIN)/pytest -rs tests/browser
 
 # Spark with real daemons: reading, writing, streams that are killed, and a cluster on this machine.
-spark: $(SPARK_READY) spark-packages
+spark: $(READY) spark-packages
+	@$(MAKE) --no-print-directory $(SPARK_READY) || echo "tests with Spark will be skipped"
 	$(BIN)/pytest -rs tests/spark
 
 # Archive, history and import: with Spark, an object store, and kills.
-pipeline: $(PIPELINE_READY) packages spark-packages
+pipeline: $(READY) packages spark-packages
+	@$(MAKE) --no-print-directory $(PIPELINE_READY) || echo "tests of the archive will be skipped"
 	$(BIN)/pytest -rs tests/pipeline
 
-test-faults: $(READY) $(PIPELINE_READY) packages spark-packages
+test-faults: $(READY) packages spark-packages
+	@$(MAKE) --no-print-directory $(PIPELINE_READY) || echo "tests with Spark will be skipped"
 	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults tests/spark tests/pipeline
 
 # Take safety measures out of a copy of the code one by one; a named test has to notice each.
@@ -125,13 +128,14 @@ bench-packages:
 	@./packages.sh redis-server nats-server wrk gcc libc6-dev || \
 		echo "figures of redis-server, nats-server or wrk will be left out"
 
-bench: $(READY) bench-packages
+bench: $(READY) bench-packages spark-packages
 	@$(MAKE) --no-print-directory $(BENCH_READY) || \
 		echo "figures beside redis-py or nats-py will be left out"
+	@$(MAKE) --no-print-directory $(SPARK_READY) || echo "figures of Spark will be left out"
 	$(BIN)/python -m bench
 
 # Take the versions that are installed now as the ones to install from now on: names and versions only.
-constraints: $(BENCH_READY)
+constraints: $(BENCH_READY) $(SPARK_READY)
 	$(BIN)/pip freeze --exclude-editable | grep -E '^[A-Za-z0-9._-]+==[^ ]+$$' > constraints.txt
 
 clean:

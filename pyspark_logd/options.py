@@ -23,15 +23,14 @@ FILES = "file:"  # before the directory, where files are read and no daemon is a
 
 Edge = Where | Mapping[str, Where]  # where a read starts or ends: for all topics, or for each
 
-_SHARED = ("host", "servers")
 _READ = (
-    *_SHARED, "dataDir", "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp",
-    "minPartitions", "maxRecordsPerPartition", "failOnDataLoss",
+    "host", "servers", "dataDir", "subscribe", "subscribePattern", "startingOffsets",
+    "startingTimestamp", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss",
 )  # fmt: skip
 BATCH_READ = (*_READ, "endingOffsets", "endingTimestamp", "pushFilters")
 STREAM_READ = (*_READ, "maxOffsetsPerTrigger")
 ANY_READ = (*BATCH_READ, "maxOffsetsPerTrigger")
-WRITE = (*_SHARED, "topic", "compress")
+WRITE = ("host", "topic", "compress")
 _SPELT = {name.lower(): name for name in (*ANY_READ, *WRITE)}
 _SPARKS = {"checkpointlocation", "queryname"}  # which Spark hands to sinks along with theirs
 _NAMED = {"earliest": "first", "latest": "next", -2: "first", -1: "next"}  # as in Kafka's JSON
@@ -85,12 +84,9 @@ def _read_options(given: Mapping[str, str], is_stream: bool) -> ReadOptions:
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
     given = _known(options, WRITE)
-    places = _places(given)
-    if len(places) > 1:
-        raise BadOption("write to one daemon at a time: give its address as host")
     topic = given.get("topic")
     return WriteOptions(
-        places[0], checked_topic(topic) if topic else None, _flag(given, "compress", False)
+        _places(given)[0], checked_topic(topic) if topic else None, _flag(given, "compress", False)
     )
 
 

@@ -67,7 +67,7 @@ def test_what_cannot_be_read(options: dict[str, str], sentence: str) -> None:
     [
         ({"topic": "a", "subscribe": "b"}, "the option subscribe is not for this; there are host"),
         ({"topic": "a b"}, "a topic is 1 to 128 of"),
-        ({"topic": "a", "servers": "b:1,c:1"}, "write to one daemon at a time"),
+        ({"topic": "a", "servers": "b:1,c:1"}, "the option servers is not for this"),
         ({"topic": "a", "compress": "zstd"}, "compress must be true or false"),
     ],
 )
