@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import connect, jobs, source
+from cli import connect, failures, jobs, source
 from cli.answers import Rendering, show, to_topic, write_file
 from cli.failures import Misuse
 from cli.import_ import UntilTime
@@ -101,6 +101,10 @@ def history(
     else:
         show(job, question, rendering)
     notice(_summary(job.counts), quiet)
+    for name in job.damaged:
+        notice(f"{name} is damaged, and what is not archived of it left out; see `log-cli check`")
+    if job.damaged:
+        raise typer.Exit(failures.LOSS)
 
 
 def _summary(counts: Counts) -> str:

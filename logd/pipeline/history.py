@@ -81,6 +81,7 @@ class History:
     start_spark: StartSpark
     say: Say = lambda text: None
     counts: Counts = Counts(0, 0, 0, 0)
+    damaged: list[str] = field(default_factory=list)  # topics of which the archive alone was asked
     _lost: dict[str, list[Range]] = field(default_factory=dict)  # gaps of the daemon's, by topic
 
     def ask(self, question: Question, render: Render) -> Iterator[bytes]:
@@ -123,7 +124,10 @@ class History:
             names = sorted({row.topic for row in rows})
             topics = [live.look(client, topic, wait_s=0) for topic in names]
             found = self._found(state, question, topics)
+            self.damaged = [topic.topic for topic in topics if topic.is_damaged]
             for topic in topics:
+                if topic.is_damaged:
+                    continue
                 if ranges := self._in_daemon(client, state, topic, question.window):
                     found.ranges[topic.source] = ranges
         return found

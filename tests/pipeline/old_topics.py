@@ -7,6 +7,8 @@ from pathlib import Path
 
 from damage.loop import START_MS, Loop, batch_of, close, create, push
 
+from logd import offline
+
 HOUR_S = 3600
 KINDS = (b"plain %d", b"with\nLF %d", b"\xff\x00\r\n%d", b"")
 
@@ -28,6 +30,17 @@ def make(
         loop.pass_time(hours * HOUR_S / batches)
     close(opened, loop)
     return written
+
+
+def lose(data_dir: Path, topic: str, first: int, next_: int) -> None:
+    """Damage the batch with these offsets, and accept that: a gap takes its place."""
+    path = data_dir / "topics" / topic / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    start, end = data.index(b"BATCH %d " % first), data.find(b"BATCH %d " % next_)
+    data[(end if end > start else len(data)) - 3] ^= 1
+    path.write_bytes(data)
+    report = offline.repair(path.parent, accept_loss=True)
+    assert [(damage.first, damage.next) for damage in report.filled] == [(first, next_)]
 
 
 def _message(n: int) -> bytes:

@@ -12,7 +12,6 @@ import pytest
 from daemon import Daemon, running
 
 from logd import Client
-from logd.batch import encode_header
 from logd.errors import NotFound
 from logd.pipeline import live
 from logd.pipeline.archive import Archiver, Counts
@@ -110,15 +109,7 @@ def test_a_topic_that_was_made_anew_is_another(tmp_path: Path, start: Start) -> 
 def test_a_gap_is_counted_and_left_out(tmp_path: Path, start: Start) -> None:
     """What `log-cli repair --accept-loss` leaves in the place of damage."""
     written = old_topics.make(tmp_path / "data", "app", 30, each=10, hours=1)
-    path = tmp_path / "data" / "topics" / "app" / f"{0:020d}.log"
-    data = path.read_bytes()
-    second, third = data.index(b"BATCH 10 "), data.index(b"BATCH 20 ")
-    time_ms = int(data[second:].split()[4])
-    gap = encode_header(10, 10, 0, time_ms, "gap", "2d06800538d394c2")
-    path.write_bytes(data[:second] + gap + data[third:])
-    for name in ("checkpoint", f"{0:020d}.index", f"{0:020d}.ids"):
-        (path.parent / name).unlink()
-    _repair(tmp_path / "data")
+    old_topics.lose(tmp_path / "data", "app", 10, 20)
     store = open_store(str(tmp_path / "archive"))
     with running(tmp_path) as daemon:
         [counts] = run(store, daemon, start)
@@ -127,13 +118,6 @@ def test_a_gap_is_counted_and_left_out(tmp_path: Path, start: Start) -> None:
         assert (counts.already, counts.lost) == (30, 0)
     check(store, {"app": written}, all_of_it=False)
     assert [row.offset for row in archived(store)] == [*range(10), *range(20, 30)]
-
-
-def _repair(data_dir: Path) -> None:
-    from logd import offline
-
-    for directory in offline.topic_directories(data_dir, []):
-        offline.repair(directory, accept_loss=True)
 
 
 def test_what_is_not_synced_waits(tmp_path: Path, start: Start, monkeypatch: Any) -> None:

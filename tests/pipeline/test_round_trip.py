@@ -169,6 +169,37 @@ def test_what_nobody_has_any_more_is_said(tmp_path: Path, start: Start) -> None:
         assert said == [f"offsets 0 to {kept - 1} of app are in neither, and gone"]
 
 
+def test_a_gap_in_the_daemon_is_said_and_stepped_over(tmp_path: Path, start: Start) -> None:
+    app = old_topics.make(tmp_path / "data", "app", 30, each=10, hours=1)
+    old_topics.lose(tmp_path / "data", "app", 10, 20)
+    store, said = open_store(str(tmp_path / "archive")), list[str]()
+    with running(tmp_path) as daemon:
+        Archiver(store, daemon.address, start).run(["none-*"])
+        job = History(store, daemon.address, start, said.append)
+        assert list(job.ask(Question(["app"]), as_stream))
+        assert (job.counts.live, job.counts.found) == (20, 20)
+        assert "topic app has lost the offsets 10 to 19" in said[0]
+        found = ask(store, daemon.address, start, "app")
+        assert found == [one for one in expected("app", app) if not 10 <= one[1] < 20]
+        archive(store, daemon, start)
+        assert ask(store, daemon.address, start, "app") == found
+
+
+def test_a_damaged_topic_is_read_from_the_archive_alone(tmp_path: Path, start: Start) -> None:
+    app = old_topics.make(tmp_path / "data", "app", 30)
+    store = open_store(str(tmp_path / "archive"))
+    with running(tmp_path) as daemon:
+        archive(store, daemon, start)
+        with Client(daemon.address) as client:
+            client.push("app", [b"one more"])
+    (tmp_path / "data" / "topics" / "app" / "meta.json").write_text("damaged")
+    with running(tmp_path) as daemon:
+        job = History(store, daemon.address, start)
+        list(job.ask(Question(["app"]), as_stream))
+    assert job.damaged == ["app"]
+    assert job.counts.found == len(app)
+
+
 def test_what_expires_between_the_plan_and_the_reading(tmp_path: Path, start: Start) -> None:
     """A hook archives it meanwhile: the question is asked anew, and everything is found."""
     app = old_topics.make(tmp_path / "data", "app", 100, partition_bytes=300, hours=1)
