@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench import client_rows, http_rows, peers, storage_rows, tls_rows
+from bench import client_rows, http_rows, peers, spark_rows, storage_rows, tls_rows
 from bench.machine import resident_mb
 from bench.measure import LOGD, Contestants, Measure, Row, Sample, Setting, Skip, Target
 from bench.processes import ROOT, BenchError, environment
@@ -249,6 +249,7 @@ ROWS = (
     *client_rows.ROWS,
     *http_rows.ROWS,
     *tls_rows.ROWS,
+    *spark_rows.ROWS,
     Row("start-ready", "start to ready line", "s", start_up, Target(0.6, at_most=True)),
     Row(
         "start-1000",

@@ -14,10 +14,14 @@ import sys
 import typer
 
 from cli import connect, failures
+from cli.archive import archive
+from cli.archive_partition import archive_partition
 from cli.backup import backup, restore
 from cli.bench import bench
 from cli.check import check
 from cli.forward import forward
+from cli.history import history
+from cli.import_ import import_
 from cli.ping import ping
 from cli.read import read
 from cli.repair import repair
@@ -58,6 +62,10 @@ for command in (
     restore,
 ):
     app.command(cls=WatchCommand if command is stats else None)(command)
+app.command("archive")(archive)
+app.command("archive-partition")(archive_partition)
+app.command("history")(history)
+app.command("import")(import_)
 
 
 @app.callback()

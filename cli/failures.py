@@ -41,9 +41,17 @@ def explain(error: Exception) -> tuple[int, str] | None:
     """The exit code and the sentence for an error; None for a bug, where a traceback helps."""
     from logd.addresses import ConnectionLost
     from logd.disk import SyncFailed
-    from logd.errors import DamagedBatch, DataDirError, Faulted, LogdError, OutOfRange
+    from logd.errors import (
+        ArchiveError,
+        DamagedBatch,
+        DataDirError,
+        Faulted,
+        LogdError,
+        OutOfRange,
+        SparkError,
+    )
 
-    if isinstance(error, DataDirError):
+    if isinstance(error, DataDirError | ArchiveError | SparkError):
         return USAGE, error.text
     if isinstance(error, LogdError):
         code = LOSS if isinstance(error, OutOfRange | Faulted | DamagedBatch) else REFUSED

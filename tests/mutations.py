@@ -34,6 +34,8 @@ TOKENS = "tests/security/test_tokens.py::"
 TLS = "tests/security/test_tls.py::"
 DOORS = "tests/security/test_doors.py::"
 BACKUP = "tests/operations/test_backup.py::"
+HOOK = "tests/pipeline/test_partition_file.py::"
+MANIFEST = "tests/pipeline/test_manifest.py::"
 
 
 class Mutation(NamedTuple):
@@ -369,6 +371,28 @@ MUTATIONS = [
              "            config = wanted.keeping_fixed(self._config)\n",
              "            config = wanted\n",
              DOORS + "test_a_reload_takes_what_can_change_and_says_what_cannot"),
+    # -- the archive
+    Mutation("archive: file not synced before its name", "logd/pipeline/stores.py",
+             "        disk.sync(disk.File(draft))\n", "",
+             HOOK + "test_what_a_commit_names_is_on_disk_before_it"),
+    Mutation("archive: directories not synced", "logd/pipeline/stores.py",
+             "            disk.sync_directory(directory)\n", "            pass\n",
+             HOOK + "test_what_a_commit_names_is_on_disk_before_it"),
+    Mutation("archive: only the nearest directory synced", "logd/pipeline/stores.py",
+             "            if directory == self._root:\n", "            if directory:\n",
+             HOOK + "test_directories_of_a_run_that_was_killed_before_it_synced_them"),
+    Mutation("archive: a commit in the place of another", "logd/pipeline/stores.py",
+             "os.link(draft, target)", "os.rename(draft, target) or draft.touch()",
+             MANIFEST + "test_side_by_side_every_commit_is_kept"),
+    Mutation("archive: offsets twice", "logd/pipeline/manifest.py",
+             "if twice or common(kept.covered(topic_id), new):", "if twice:",
+             MANIFEST + "test_no_offset_counts_twice"),
+    Mutation("archive hook: files not looked at", "logd/pipeline/partition_file.py",
+             "        _make_sure(store, state, source, range_)\n", "",
+             HOOK + "test_a_partition_goes_only_if_its_files_are_really_there"),
+    Mutation("archive hook: a short file is enough", "logd/pipeline/partition_file.py",
+             "    if at != range_.next:\n", "    if False:\n",
+             HOOK + "test_a_file_that_is_not_sound_is_not_taken_for_archived"),
 ]  # fmt: skip
 
 

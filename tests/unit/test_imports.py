@@ -125,6 +125,14 @@ def test_the_tool_uses_the_daemon_through_its_clients() -> None:
         assert not any(other.split(".")[0] == "cli" for other in names), name
 
 
+def test_spark_uses_the_clients_and_files_at_rest() -> None:
+    for name, names in modules("pyspark_logd").items():
+        used = inside("logd", names)
+        assert not used & {*DAEMON, *ASYNCIO, "offline"}, name
+        assert "offline_reader" not in used or name == "places", name
+        assert "client" not in used or name in {"connecting", "sending"}, name
+
+
 @pytest.mark.parametrize("name", PURE)
 def test_what_is_pure_does_no_io(name: str) -> None:
     path = ROOT / "logd" / f"{name.replace('.', '/')}.py"
