@@ -39,11 +39,6 @@ class GatedConnection(Connection):
         if not self.gate.is_known:
             self.parser = Parser(config.max_batch_bytes, _NOTHING)
 
-    def data_received(self, data: bytes) -> None:
-        """Single messages go their short way to topics that this connection may push to."""
-        if self.parser.again_topic not in self.gate.pushed or not self.take_single(data):
-            self.feed(data)
-
     def feed(self, data: bytes) -> None:
         at = 0
         while at < len(data) and not self.gate.is_known and not self._closing:
@@ -52,6 +47,14 @@ class GatedConnection(Connection):
             at = end
         if at < len(data):
             super().feed(data[at:] if at else data)
+
+    def _prepare_singles(self) -> None:
+        """The short way of single messages is for topics that this connection may push to."""
+        again = self.parser.again
+        if again is not None and again.topic in self.gate.pushed:
+            super()._prepare_singles()
+        else:
+            self._again_singles = None
 
     def received(self, requests: list[Request], size: int) -> None:
         was_known = self.gate.is_known
@@ -68,6 +71,7 @@ class GatedConnection(Connection):
 
     def judge_again(self, access: Access | None) -> None:
         """After a reload: whoever has lost their grant is shown out."""
+        self._again_singles = None
         if not self.gate.judge_again(access, self._service.config.max_topics_per_connection):
             self.end()
 
