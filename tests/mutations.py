@@ -308,8 +308,10 @@ MUTATIONS = [
              SPOOL + "test_the_newest_note_is_always_there"),
     # -- who is let in
     Mutation("gate: the short way leads past it", "logd/gated.py",
-             "self.parser.again_topic not in self.gate.pushed or not self.take_single(data)",
-             "not self.take_single(data)",
+             "if again is not None and again.topic in self.gate.pushed:", "if True:",
+             TOKENS + "test_the_same_push_over_and_over"),
+    Mutation("gate: the short way stays open after a reload", "logd/gated.py",
+             '        self._again_singles = None\n        if not', "        if not",
              TOKENS + "test_the_same_push_over_and_over"),
     Mutation("gate: a reload forgets nothing", "logd/gate.py",
              "self._grant = access.named(name)", "self._grant = self._grant or access.named(name)",
