@@ -45,15 +45,16 @@ def replies(split: Split, on_loss: OnLoss) -> Iterator[Batches]:
         try:
             with closing(open_place(split.place)) as place:
                 at, stop = still_there(place, split, at, on_loss)
+                if at >= stop:
+                    return
                 for reply in place.replies(split.topic, at, stop):
                     patience.answered(monotonic())
                     at = reply.offset + reply.messages
                     yield reply
                 if at >= stop:
                     return
-        except OutOfRange:
-            continue  # it expired just now: look again how far
-        except TRY_AGAIN as error:
+                raise OutOfRange(f"topic {split.topic} ends at {at}, and {stop} was there before")
+        except (*TRY_AGAIN, OutOfRange) as error:  # it may have expired just now: look again
             sleep(patience.pause_s(error, monotonic()))
 
 
