@@ -43,7 +43,7 @@ def replies(split: Split, on_loss: OnLoss) -> Iterator[Batches]:
     at = split.start
     while at < split.stop:
         try:
-            with closing(open_place(split.place)) as place:
+            with closing(open_place(split.site)) as place:
                 at, stop = still_there(place, split, at, on_loss)
                 if at >= stop:
                     return
@@ -63,7 +63,7 @@ def still_there(place: Place, split: Split, at: int, on_loss: OnLoss) -> tuple[i
     try:
         extent = place.extent(split.topic)
     except NotFound:
-        on_loss(split.topic, at, split.stop, f"{place.name} has no such topic any more")
+        on_loss(split.topic, at, split.stop, f"{place.site.name} has no such topic any more")
         return split.stop, split.stop
     if extent.seen.id != split.seen.id:
         on_loss(split.topic, at, split.stop, "the topic was made anew")

@@ -170,7 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if place is None:
                 self._on_loss(topic, offsets[0], offsets[-1], "there is no such topic any more")
                 continue
-            splits = [Split(place.name, topic, a, b, seen) for a, b in pairwise(offsets)]
+            splits = [Split(place.site, topic, a, b, seen) for a, b in pairwise(offsets)]
             if self._options.fails_on_data_loss:  # said here, it reaches the user in one line
                 for split in splits:
                     still_there(place, split, split.start, self._on_loss)
@@ -191,8 +191,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _find_homes(self) -> Homes:
         """Topics that a pattern matches may be new; those with a name stay where they are."""
         if not self._places:
-            for name in self._options.places:
-                self._places.append(open_place(name))
+            for site in self._options.sites:
+                self._places.append(open_place(site))
         if not self._homes or self._options.pattern is not None:
             self._homes = homes(self._options, self._places)
         return self._homes
