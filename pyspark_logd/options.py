@@ -37,8 +37,16 @@ _NAMED = {"earliest": "first", "latest": "next", -2: "first", -1: "next"}  # as 
 
 
 @dataclass(frozen=True, slots=True)
+class Site:
+    """Where to connect to, or a data directory behind `file:`. It travels to the tasks, so whatever
+    else a connection needs belongs here, and is used by `connecting`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
-    places: tuple[str, ...]
+    sites: tuple[Site, ...]
     topics: tuple[str, ...]  # empty where there is a pattern
     pattern: str | None
     start: Edge
@@ -52,7 +60,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    address: str
+    site: Site
     topic: str | None  # None where each row names its own
     compresses: bool
 
@@ -69,7 +77,7 @@ def any_read_options(options: Mapping[str, str]) -> ReadOptions:
 def _read_options(given: Mapping[str, str], is_stream: bool) -> ReadOptions:
     topics, pattern = _topics(given)
     return ReadOptions(
-        _places(given),
+        _sites(given),
         topics,
         pattern,
         _edge(given, "starting", topics, "next" if is_stream else "first"),
@@ -86,7 +94,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     given = _known(options, WRITE)
     topic = given.get("topic")
     return WriteOptions(
-        _places(given)[0], checked_topic(topic) if topic else None, _flag(given, "compress", False)
+        _sites(given)[0], checked_topic(topic) if topic else None, _flag(given, "compress", False)
     )
 
 
@@ -106,16 +114,16 @@ def _known(options: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _places(given: Mapping[str, str]) -> tuple[str, ...]:
+def _sites(given: Mapping[str, str]) -> tuple[Site, ...]:
     named = [name for name in ("host", "servers", "dataDir") if name in given]
     if len(named) > 1:
         raise BadOption(f"{' and '.join(named)} exclude each other; give one of them")
     if "dataDir" in given:
-        return (f"{FILES}{given['dataDir']}",)
+        return (Site(f"{FILES}{given['dataDir']}"),)
     host = given.get("host") or os.environ.get("LOGD_HOST") or DEFAULT_ADDRESS
     words = _words(given["servers"], "servers") if "servers" in given else [host]
     try:
-        return tuple(dict.fromkeys(addresses(words)))
+        return tuple(Site(address) for address in dict.fromkeys(addresses(words)))
     except ValueError as error:
         raise BadOption(str(error)) from None
 
