@@ -9,5 +9,5 @@ TIMEOUT_S = 30.0
 
 
 def dial(site: Site) -> Client:
-    """A connection to the daemon there. Tokens and encryption belong here, and into `Site`."""
-    return Client(site.name, timeout_s=TIMEOUT_S)
+    """A connection to the daemon there."""
+    return Client(site.endpoint or site.name, timeout_s=TIMEOUT_S)
