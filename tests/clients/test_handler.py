@@ -433,19 +433,21 @@ Writer.tend = collect_and_tend
 gc.disable()
 handler = LogdHandler(address, "app", close_s=20)
 logging.basicConfig(handlers=[handler], level="INFO")
-seen = set()
+seen, gone = set(), []
 class Last:
     def __init__(self):
         self.itself = self
     def __del__(self):
         seen.add(threading.current_thread().name)
         logging.info("gone")
+        gone.append(1)
 written = 0
 while "logd-writer" not in seen or written < 1000:
     Last()
     written += 1
     logging.info("x")
-gc.collect()
+while len(gone) < written:
+    gc.collect()  # does nothing while the other thread collects
 logging.shutdown()
 assert handler.emitted == handler.acknowledged == 2 * written
 """
