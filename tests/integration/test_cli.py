@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from daemon import ROOT, Daemon, running
+from daemon import ROOT, Daemon, lasting_address, running
 from tool import LOG_CLI, environment, fill, log_cli, started
 
 from logd import Client, Reader, Writer
@@ -142,9 +142,7 @@ def test_following_prints_at_once_until_interrupted(daemon: Daemon) -> None:
 
 
 def test_a_follower_whose_daemon_is_restarted_says_so_and_goes_on(tmp_path: Path) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-    with running(tmp_path, "--host", address) as daemon:
+    with running(tmp_path, "--host", lasting_address()) as daemon:
         fill(daemon, 1)
         with started(daemon, "read", "-f", "app") as process:
             assert process.stdout is not None
