@@ -7,6 +7,15 @@ READY := $(VENV)/ready
 BENCH_READY := $(VENV)/bench-ready
 DATA ?= data
 
+# Most tests wait: for a daemon to start, a socket, a disk. So more of them run than there are cores. Those that
+# measure are marked `alone`, and run behind the others, one by one; pytest ends with 5 where there are none.
+WORKERS ?= 4
+PYTEST := $(BIN)/pytest -rs
+define run_part
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m 'not alone' $(1)
+	$(PYTEST) -m alone $(1) || test $$? -eq 5
+endef
+
 .DEFAULT_GOAL := help
 SHIPPERS := rsyslog rsyslog-elasticsearch libestr0 libfastjson4 liblognorm5 \
 	syslog-ng-core syslog-ng-mod-http libivykis0 libnet1 libpcre3 libwrap0 prometheus
@@ -53,26 +62,26 @@ check: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	$(BIN)/pytest tests/unit
+	$(call run_part,tests/unit)
 
 integration: $(READY)
-	$(BIN)/pytest tests/integration
+	$(call run_part,tests/integration)
 
 clients: $(READY)
-	$(BIN)/pytest tests/clients
+	$(call run_part,tests/clients)
 
 damage: $(READY)
-	$(BIN)/pytest tests/damage
+	$(call run_part,tests/damage)
 
 faults: $(READY)
-	$(BIN)/pytest tests/faults
+	$(call run_part,tests/faults)
 
 web: $(READY) packages shippers
-	$(BIN)/pytest -rs tests/web
+	$(call run_part,tests/web)
 
-# The page in a real browser. Pictures of it are left in build/screenshots.
+# The page in a real browser, one test after the other: they share it. Pictures of it are left in build/screenshots.
 browser: $(READY) browser-packages
-	$(BIN)/pytest -rs tests/browser
+	$(PYTEST) tests/browser
 
 test-faults: $(READY) packages
 	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults

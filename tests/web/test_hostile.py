@@ -334,6 +334,7 @@ def test_between_requests_there_is_time(tmp_path: Path) -> None:
         assert len(re.findall(rb"OK \d+ 1\r\n", replies)) == n
 
 
+@pytest.mark.alone
 def test_a_client_that_does_not_read(daemon: Daemon) -> None:
     """It costs a bounded piece of memory, and others keep their pace."""
     with Client(daemon.address) as client:
@@ -451,6 +452,7 @@ def test_a_body_that_never_ends(daemon: Daemon) -> None:
     assert topics(daemon) == []
 
 
+@pytest.mark.alone
 def test_slow_clients_do_not_slow_pushes(daemon: Daemon) -> None:
     half = [socket.create_connection(tuple_of(daemon), HANG_S) for _ in range(300)]
     for n, connection in enumerate(half):
