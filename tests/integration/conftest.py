@@ -20,6 +20,13 @@ def nobody() -> Iterator[str]:
         yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
+@pytest.fixture(scope="session")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One for all that ask for what must be refused: nothing is ever stored in it."""
+    with running(tmp_path_factory.mktemp("empty")) as started:
+        yield started
+
+
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     with running(tmp_path) as started:
