@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "integration" / "forward"))
 from shipping import TOPIC, Program, Shipper
 
 from .proxy import Proxy
-from .test_writer_faults import killing
+from .test_writer_faults import ENOUGH_S, killing
 
 LINE_FAULTS = 150
 DAEMON_KILLS = 20
@@ -46,7 +46,7 @@ def test_each_line_once_and_in_order(
                 lambda: (
                     proxy.faults.total() >= LINE_FAULTS * times and kills[0] >= DAEMON_KILLS * times
                 ),
-                120 * times,
+                ENOUGH_S * times,
             )
         proxy.heal()
         with program.paused():
