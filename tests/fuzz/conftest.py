@@ -1,0 +1,8 @@
+"""The daemon of the integration tests, and the small log of the damage tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))

@@ -1,0 +1,66 @@
+"""One connection of the line protocol: what is sent on it, how it ends, and what has to come back."""
+
+from __future__ import annotations
+
+from random import Random
+
+from fuzz.chance import mutated, pieces
+from fuzz.grammar import Grammar
+from fuzz.model import Conversation, Due, Model
+from fuzz.victim import Victim
+from fuzz.wire import Replies, exchange, reset
+
+
+class Round:
+    """One connection: what is sent on it, and what has to come back."""
+
+    def __init__(self, random: Random, grammar: Grammar, model: Model) -> None:
+        self.conversation = Conversation(model)
+        self.pieces: list[bytes] = []
+        self.due: list[Due] = []
+        self.inputs = 0
+        for _ in range(random.choice((1, 5, 20, 40))):
+            self._add(random, grammar)
+            if self.conversation.closed or self.conversation.stuck:
+                break
+            if self.conversation.unfinished and random.random() < 0.5:
+                break
+        if self.conversation.closed and random.random() < 0.5:
+            self.pieces.append(grammar.command())  # nothing behind the end is run
+        self.end = random.choice(("half-close", "close", "reset"))
+
+    def _add(self, random: Random, grammar: Grammar) -> None:
+        self.inputs += 1
+        kind = random.random()
+        data = grammar.command() if kind < 0.95 else random.randbytes(random.randrange(1, 300))
+        if kind < 0.25:
+            data = mutated(random, data)
+        self.due += self.conversation.send(data)
+        if self.conversation.stuck:
+            self.due.pop()  # it comes in a minute, or never
+            data = data[: len(data) - self.conversation.unread_bytes]
+        self.pieces += pieces(random, data)
+
+    def run(self, victim: Victim) -> None:
+        replies, closes = Replies(), self.conversation.closed
+        half_close = self.end == "half-close" and not self.conversation.stuck
+        connection = victim.dial()
+
+        def is_done() -> bool:
+            return len(replies.taken) >= len(self.due) and not (closes or half_close)
+
+        try:
+            ended = exchange(
+                connection, self.pieces, replies.feed, is_done, victim.patience,
+                half_close=half_close,
+            )  # fmt: skip
+        finally:
+            reset(connection) if self.end == "reset" else connection.close()
+        for number, (due, reply) in enumerate(zip(self.due, replies.taken, strict=False)):
+            assert due.fits(reply), f"reply {number} is {str(reply)[:500]}, not {due.heads}"
+        last = replies.taken[-1:]
+        assert len(replies.taken) == len(self.due), (
+            f"{len(replies.taken)} replies of {len(self.due)}, the last is {str(last)[:500]}"
+        )
+        assert ended == (closes or half_close), "it has closed" if ended else "it stays open"
+        assert replies.is_between, "half a reply"

@@ -1,0 +1,54 @@
+"""The line protocol under any bytes: every reply is the one that the model expects, or none.
+
+Each round is one connection with some commands on it, right, nearly right, or noise, sent in pieces
+of any size and ended in any way. Offsets stay gapless and reads give back what was acknowledged,
+because the model knows all of it.
+"""
+
+from __future__ import annotations
+
+import time
+from random import Random
+
+import pytest
+
+from fuzz.chance import SEED, how_many
+from fuzz.failing import Failing, keep
+from fuzz.grammar import Grammar
+from fuzz.model import Model
+from fuzz.rounds import Round
+from fuzz.victim import victim
+
+INPUTS = how_many(12_000, 600_000)
+WARM = min(INPUTS // 2, 20_000)
+
+
+@pytest.mark.slow
+def test_any_bytes_on_the_line() -> None:
+    random = Random(SEED)
+    print(f"tcp: {INPUTS} inputs, SEED={SEED}")
+    grammar, model = Grammar(random), Model()
+    with victim() as target:
+        inputs = looked = 0
+        is_warm, began_s = False, time.monotonic()
+        model.push(b"known", [b"known good"])
+        while inputs < INPUTS:
+            round_ = Round(random, grammar, model)
+            try:
+                round_.run(target)
+                inputs += round_.inputs
+                if inputs - looked > 200:
+                    looked = inputs
+                    target.look()
+                if inputs >= WARM and not is_warm:
+                    is_warm = True
+                    target.is_warm()
+            except AssertionError as error:
+                said = keep("tcp", round_.pieces, end=round_.end)
+                raise Failing(f"input {inputs}: {error}\n{said}") from error
+        rate = inputs / (time.monotonic() - began_s)
+        target.look_at_last()
+        print(
+            f"tcp: {inputs} inputs, {rate:.0f}/s, grown by {target.growth_bytes} bytes,"
+            f" longest wait {target.patience.longest_s:.2f} s"
+        )
