@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+from daemon import batches
+
 from fuzz.chance import mutated, pieces
 from fuzz.grammar import Grammar
 from fuzz.model import Conversation, Due, Model
@@ -64,3 +66,40 @@ class Round:
         )
         assert ended == (closes or half_close), "it has closed" if ended else "it stays open"
         assert replies.is_between, "half a reply"
+
+
+class BlindRound:
+    """Pushes whose client is gone before it is answered: what is stored is the first so many."""
+
+    end = "reset"
+
+    def __init__(self, random: Random, model: Model) -> None:
+        names = [name for name, topic in model.topics.items() if topic.next and name != b"known"]
+        self.name = random.choice(names)
+        self._topic = model.topics[self.name]
+        count = random.choice((1, 2, 10, 60))
+        self._messages = [b"blind %d" % random.randrange(10**9) for _ in range(count)]
+        parts = [b"PUSH %s %d\r\n%s\n" % (self.name, len(m) + 1, m) for m in self._messages]
+        self.pieces = pieces(random, b"".join(parts)[: -random.choice((1, 3, 20))])
+        self.inputs = len(parts)
+
+    def run(self, victim: Victim) -> None:
+        connection = victim.dial()
+        exchange(connection, self.pieces, lambda data: None, lambda: True, victim.patience)
+        reset(connection)
+        while victim.connections() > 1:
+            pass
+        stored = self._stored(victim)
+        assert stored == self._messages[: len(stored)], f"{stored} of {self._messages}"
+        if stored:
+            self._topic.add(stored)
+
+    def _stored(self, victim: Victim) -> list[bytes]:
+        """What the topic has now behind what was known of it."""
+        start, found, replies = self._topic.next, list[bytes](), Replies()
+        with victim.dial() as connection:
+            ask = b"READ %s %d 1000\r\n" % (self.name, start)
+            exchange(connection, [ask], replies.feed, lambda: bool(replies.taken), victim.patience)
+        for batch in batches(replies.taken[0].body):
+            found += batch.messages[max(0, start - batch.header.offset) :]
+        return found

@@ -16,7 +16,7 @@ from fuzz.chance import SEED, how_many
 from fuzz.failing import Failing, keep
 from fuzz.grammar import Grammar
 from fuzz.model import Model
-from fuzz.rounds import Round
+from fuzz.rounds import BlindRound, Round
 from fuzz.victim import victim
 
 INPUTS = how_many(12_000, 600_000)
@@ -33,7 +33,8 @@ def test_any_bytes_on_the_line() -> None:
         is_warm, began_s = False, time.monotonic()
         model.push(b"known", [b"known good"])
         while inputs < INPUTS:
-            round_ = Round(random, grammar, model)
+            is_blind = inputs > 1000 and random.random() < 0.02
+            round_ = BlindRound(random, model) if is_blind else Round(random, grammar, model)
             try:
                 round_.run(target)
                 inputs += round_.inputs
