@@ -5,20 +5,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 BENCH_READY := $(VENV)/bench-ready
+FUZZ_READY := $(VENV)/fuzz-ready
 DATA ?= data
 
 .DEFAULT_GOAL := help
 SHIPPERS := rsyslog rsyslog-elasticsearch libestr0 libfastjson4 liblognorm5 \
 	syslog-ng-core syslog-ng-mod-http libivykis0 libnet1 libpcre3 libwrap0 prometheus
 
-.PHONY: help run test check unit integration clients damage faults web browser test-faults mutations bench packages shippers bench-packages browser-packages constraints clean
+.PHONY: help run test check unit integration clients damage faults web browser fuzz test-faults test-fuzz mutations bench packages shippers bench-packages browser-packages fuzz-packages constraints clean
 
 help:
 	@echo "make run     set up, start the daemon on 127.0.0.1:1774 with its data in ./$(DATA)"
 	@echo "make test    set up, then lint, type check and run every test"
 	@echo "make check   lint and type check only;  make unit, integration, clients, damage, faults, web,"
-	@echo "             browser: one part of the tests"
+	@echo "             browser, fuzz: one part of the tests"
 	@echo "make test-faults   the long part: thousands of kills and crashes, and what it survived"
+	@echo "make test-fuzz     a million inputs over TCP, over HTTP and in the files; SEED=n repeats a run"
 	@echo "make mutations     take safety measures out of a copy, one by one, and see a test notice"
 	@echo "make bench   measure, as ratios to other things measured in the same run"
 	@echo "make clean   remove the environment and what was built; your data stays"
@@ -37,6 +39,10 @@ $(BENCH_READY): $(READY)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
 	@touch $@
 
+$(FUZZ_READY): $(READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fuzz]'
+	@touch $@
+
 run: $(READY)
 	@echo "logd starts on 127.0.0.1:1774; its data is in ./$(DATA). Stop it with Ctrl-C. In another terminal, try:"
 	@echo "  $(BIN)/log-cli write app 'hello, log'"
@@ -45,7 +51,7 @@ run: $(READY)
 	@echo "or open http://127.0.0.1:1775/ in a browser"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
-test: check packages unit integration clients damage faults web browser
+test: check packages unit integration clients damage faults web browser fuzz
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -73,6 +79,17 @@ web: $(READY) packages shippers
 # The page in a real browser. Pictures of it are left in build/screenshots.
 browser: $(READY) browser-packages
 	$(BIN)/pytest -rs tests/browser
+
+# Inputs by the thousand, right and wrong. SEED=n draws others, or again those of a run that failed.
+fuzz: $(READY) fuzz-packages
+	LOGD_SEED=$(SEED) $(BIN)/pytest -rs -s tests/fuzz
+
+test-fuzz: $(READY) fuzz-packages
+	LOGD_LONG=1 LOGD_SEED=$(SEED) $(BIN)/pytest -rs -s tests/fuzz
+
+fuzz-packages: $(READY)
+	@$(MAKE) --no-print-directory $(FUZZ_READY) || \
+		echo "atheris does not install here: what it would guide by coverage is left out"
 
 test-faults: $(READY) packages
 	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults

@@ -47,7 +47,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.pipeline.clear()
         if self._running is not None:
             _leave(self._running)  # uvicorn tells only the newest, which may not have begun
-        self._unset_keepalive_if_required()  # or a timer keeps all of this for minutes after a reset
+        self._unset_keepalive_if_required()  # after a reset a timer would keep this for minutes
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

@@ -1,8 +1,7 @@
 """Where the dice come from, how many throws there are, and what they do to bytes.
 
-Everything is drawn from one `Random`, so a seed tells the whole run. `LOGD_SEED` sets it; a long run
-(`LOGD_LONG=1`) takes a fresh one, and `LOGD_FUZZ_INPUTS` says how many inputs there shall be of each
-kind.
+Everything is drawn from one `Random`, so a seed tells the whole run. `LOGD_SEED` sets it; a long
+run (`LOGD_LONG=1`) takes a fresh one. `LOGD_FUZZ_INPUTS` is how many inputs there are of each kind.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
 from typing import TypeVar
 
@@ -91,4 +91,4 @@ def pieces(random: Random, data: bytes) -> list[bytes]:
     """The same bytes, cut at random places."""
     cuts = sorted(random.randrange(len(data) + 1) for _ in range(random.choice((0, 0, 1, 2, 7))))
     edges = [0, *cuts, len(data)]
-    return [data[a:b] for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    return [data[a:b] for a, b in pairwise(edges) if a < b]

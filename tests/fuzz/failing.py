@@ -24,7 +24,7 @@ def keep(door: str, pieces: list[bytes], **more: Any) -> str:
     path.write_text(json.dumps({"door": door, "seed": SEED, **more, "pieces": packed}, indent=1))
     target = "make test-fuzz" if LONG else "make fuzz"
     return (
-        f"this input alone: .venv/bin/python tests/fuzz/replay.py {path.relative_to(BUILD.parents[1])}"
+        f"this input alone: .venv/bin/python tests/fuzz/replay.py build/fuzz/{path.name}"
         f"\nall before it too: {target} SEED={SEED}"
     )
 

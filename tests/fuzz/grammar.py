@@ -160,6 +160,7 @@ class Grammar:
     def _unknown(self) -> bytes:
         lines = (
             b"GET / HTTP/1.1", b"POST /log HTTP/1.1", b"Host: x", b"AUTH secret", b"QUIT", b"",
-            b"\x16\x03\x01\x02", b"PUSH", b"PUSH app", b"PUSH app x", b"STATS x HTTP/1.0", b"z" * 2000,
+            b"\x16\x03\x01\x02", b"PUSH", b"PUSH app", b"PUSH app x", b"STATS x HTTP/1.0",
+            b"z" * 2000,
         )  # fmt: skip
         return self._line(self._random.choice(lines))

@@ -12,20 +12,32 @@ from fuzz.grammar import TOPICS, Grammar
 
 ODD_TEXTS = (
     "", "0", "-1", "first", "next", "@0", "@99999999999999999999", "2026-01-31", "0001-01-01",
-    "9999-12-31T23:59:59.999999+00:00", "0001-01-01T00:00:00+23:59", "٣", "²", "\x00", "é", "\ud800",
+    "9999-12-31T23:59:59.999999+00:00", "0001-01-01T00:00:00+23:59", "٣", "²", "\x00", "é",
+    "\ud800",
     "(", "a{1000}{1000}", "(?i)x", "[[:^alpha:]]", ".*" * 500, "x" * 1001, "\\C", "\\pZ", "%", "+",
 )  # fmt: skip
 ODD_JSON = (
-    "null", "true", "1e999", "-0", "1" * 5000, "[]", "{}", '""', '"\\ud800"', '"\\u0000"', "[" * 2000,
+    "null", "true", "1e999", "-0", "1" * 5000, "[]", "{}", '""', '"\\ud800"', '"\\u0000"',
+    "[" * 2000,
     "[" * 500 + "]" * 500, '{"a":' * 2000, "NaN", "Infinity", "[1,]", '"\x01"', "\ufeff[]", '"é"',
     '["a\\nb"]', "[null, 1.5, [], {}]", '{"a": 1, "a": 2}', "[" * 100_000,
 )  # fmt: skip
 PATHS = (
     "/", "/topics", "/stats", "/metrics", "/openapi.json", "/healthz", "/readyz", "/_cat/health",
-    "/nothing", "//", "/topics/", "/topics/a/b/c", "/..%2f..%2fetc/passwd", "/log", "*", "/%", "/%ff",
+    "/nothing", "//", "/topics/", "/topics/a/b/c", "/..%2f..%2fetc/passwd", "/log", "*", "/%",
+    "/%ff",
     "http://localhost/healthz", "/topics?glob=a*", "/topics?glob=[", "/topics?glob=%00", "/page.js",
 )  # fmt: skip
-HOSTS = ("localhost", "127.0.0.1", "127.0.0.1:1775", "[::1]", "evil.example", "", "a b", "localhost:x")
+HOSTS = (
+    "localhost",
+    "127.0.0.1",
+    "127.0.0.1:1775",
+    "[::1]",
+    "evil.example",
+    "",
+    "a b",
+    "localhost:x",
+)
 
 
 class HttpGrammar:
@@ -76,9 +88,10 @@ class HttpGrammar:
         lines += [f"Host: {host}", *headers]
         if random.random() < 0.03:
             lines.append(random.choice((
-                "Origin: http://evil.example", "Connection: close", "Expect: 100-continue", "X: " + "y" * 9000,
-                "Upgrade: websocket\r\nConnection: Upgrade", "Transfer-Encoding: identity", "Range: bytes=0-1",
-                "Authorization: Bearer nobody", "Content-Length: 3", "X\t: y", "Accept-Encoding: gzip",
+                "Origin: http://evil.example", "Connection: close", "Expect: 100-continue",
+                "Upgrade: websocket\r\nConnection: Upgrade", "Transfer-Encoding: identity",
+                "Authorization: Bearer nobody", "Content-Length: 3", "X\t: y", "X: " + "y" * 9000,
+                "Accept-Encoding: gzip", "Range: bytes=0-1",
             )))  # fmt: skip
         if body or method in ("POST", "PUT"):
             if random.random() < 0.15:
@@ -144,7 +157,9 @@ class HttpGrammar:
             "format": random.choice(("text", "ndjson", "raw", "xml")),
         }  # fmt: skip
         kept = {name: value for name, value in values.items() if random.random() < 0.5}
-        accept = random.choice(("*/*", "application/json", "application/vnd.logd.batches", ";,;", ""))
+        accept = random.choice(
+            ("*/*", "application/json", "application/vnd.logd.batches", ";,;", "")
+        )
         target = f"/topics/{self._topic()}/{route}{self._query(**kept)}"
         return self._made("GET", target, b"", f"Accept: {accept}")
 
@@ -164,7 +179,7 @@ class HttpGrammar:
         random = self._random
         time_ns = random.choice(("1767225600000000000", "0", "9" * 40, "9" * 5000, "x", "²", ""))
         value = [time_ns, "a line", *random.choice(([], [{"trace": "1"}], [[]], ["x", "y"]))]
-        values = random.choice(([value], [value] * 3, [[]], [[1, 2]], [], [None]))
+        values: object = random.choice(([value], [value] * 3, [[]], [[1, 2]], [], [None]))
         label = random.choice(("app", "job", "topic", "other"))
         name = random.choice(("web", "t0", "-", "..", "é", "x" * 300, ""))
         streams = [{"stream": {label: name}, "values": values}] * random.choice((1, 1, 2))
@@ -179,7 +194,9 @@ class HttpGrammar:
             action = random.choice(("index", "create", "create", "delete", "update", "drop"))
             index = random.choice(("web", "t0", "é", "", "..", None, 5, "x" * 200))
             lines += [json.dumps({action: {"_index": index}}), self._json()]
-        data = "\n".join(lines).encode("utf-8", "surrogatepass") + random.choice((b"\n", b"", b"\r\n"))
+        data = "\n".join(lines).encode("utf-8", "surrogatepass") + random.choice(
+            (b"\n", b"", b"\r\n")
+        )
         target = random.choice(("/_bulk", "/web/_bulk", "/%ff/_bulk"))
         return self._made(random.choice(("POST", "PUT")), target, data)
 

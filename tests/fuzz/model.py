@@ -1,8 +1,8 @@
 """What docs/protocol.md says that a daemon answers, for any bytes at all.
 
-Written from that page and sharing no parser with the daemon. `Conversation.send` takes what a client
-sends and gives the replies that are now due, in order; `Model` is what is stored meanwhile. One
-conversation at a time is held with a model, so offsets are known exactly.
+Written from that page and sharing no parser with the daemon. `Conversation.send` takes what a
+client sends and gives the replies that are now due, in order; `Model` is what is stored meanwhile.
+One conversation at a time is held with a model, so offsets are known exactly.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import zstandard
+from daemon import Reply, batches
 from xxhash import xxh3_64_hexdigest
 
-from daemon import Reply, batches
 from logd.errors import LogdError
 from logd.requests import COMMANDS
 
@@ -118,7 +118,7 @@ class Conversation:
         self.model = model
         self.closed = self.stuck = False
         self._rest = b""
-        self._step: Callable[[], Due | None | bool] = self._line
+        self._step: Callable[[], Due | bool | None] = self._line
         self._drop = 0
         self._push: tuple[bytes, int, dict[bytes, bytes]] = (b"", 0, {})
         self._commands: dict[bytes, Callable[[list[bytes]], Due]] = {
@@ -158,7 +158,7 @@ class Conversation:
 
     # -- framing --------------------------------------------------------------------------------
 
-    def _line(self) -> Due | None | bool:
+    def _line(self) -> Due | bool | None:
         end = self._rest.find(b"\n", 0, LINE + 2)
         if end < 0:
             return self._close("too-large") if len(self._rest) >= LINE + 2 else False
@@ -203,17 +203,17 @@ class Conversation:
         wrong = ["bad-request"] if not (size and is_right) else []
         return refused(*wrong, *(["bad-topic"] if not is_topic else []))
 
-    def _dropped(self) -> Due | None | bool:
+    def _dropped(self) -> Due | bool | None:
         self._drop -= len(self._take(self._drop))
         if self._drop:
             return False
         self._step = self._line
         return None
 
-    def _dropped_line(self) -> Due | None | bool:
+    def _dropped_line(self) -> Due | bool | None:
         return self._one_line(is_dropped=True)
 
-    def _one_line(self, *, is_dropped: bool = False) -> Due | None | bool:
+    def _one_line(self, *, is_dropped: bool = False) -> Due | bool | None:
         end = self._rest.find(b"\n")
         if end > ONE_LINE + 1 or (end < 0 and len(self._rest) > ONE_LINE + 2):
             return self._close("too-large")
@@ -227,7 +227,7 @@ class Conversation:
             return self._close("too-large")
         return self.model.push(self._push[0], [message])
 
-    def _body(self) -> Due | None | bool:
+    def _body(self) -> Due | bool | None:
         name, size, options = self._push
         if len(self._rest) < size:
             return False
@@ -312,10 +312,14 @@ class Conversation:
 
     def _partitions(self, words: list[bytes]) -> Due:
         next_ = self._named(words, 1, 1).next
-        return Due((b"TEXT",), lambda reply: reply.body.splitlines()[-1].split()[1] == b"%d" % next_)
+        return Due(
+            (b"TEXT",), lambda reply: reply.body.splitlines()[-1].split()[1] == b"%d" % next_
+        )
 
     def _topics(self, words: list[bytes]) -> Due:
-        if words and (len(words) > 1 or not re.fullmatch(rb"[A-Za-z0-9._*?\[\]!-]{1,128}", words[0])):
+        if words and (
+            len(words) > 1 or not re.fullmatch(rb"[A-Za-z0-9._*?\[\]!-]{1,128}", words[0])
+        ):
             return refused("bad-request")
         if words and words != [b"*"]:
             return Due((b"TEXT",))
@@ -431,7 +435,9 @@ def _batches(topic: Topic, start: int | None, count: int, *, or_first: bool = Fa
             return False
         if offset == next_ or not messages:
             return offset == next_ and not messages and not reply.body
-        return _is_stored(topic, reply.body, offset, offset + messages) and offset + messages <= next_
+        return (
+            _is_stored(topic, reply.body, offset, offset + messages) and offset + messages <= next_
+        )
 
     return Due((b"BATCHES", b"ERR out-of-range"), check)
 

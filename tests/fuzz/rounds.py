@@ -1,4 +1,4 @@
-"""One connection of the line protocol: what is sent on it, how it ends, and what has to come back."""
+"""One connection of the line protocol: what is sent, how it ends, and what has to come back."""
 
 from __future__ import annotations
 

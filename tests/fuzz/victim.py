@@ -7,9 +7,7 @@ cursors, small files that are soon deleted. What it holds in memory may then not
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +16,10 @@ from pathlib import Path
 from daemon import HANG_S, Daemon, running
 
 from fuzz.model import MAX_BATCH_BYTES, MAX_CURSORS, MAX_TOPICS
+from fuzz.scratch import scratch
 
 GROWTH_BYTES = 10 << 20
 LATE_S = 1.0
-_MEMORY = Path("/dev/shm")
 
 
 class Late(AssertionError):
@@ -140,19 +138,14 @@ class Victim:
 
 @contextmanager
 def victim() -> Iterator[Victim]:
-    """In memory where the machine allows that: another program's syncs are not what is tested."""
-    root = _MEMORY if os.access(_MEMORY, os.W_OK) else None
-    directory = Path(tempfile.mkdtemp(prefix="logd-fuzz-", dir=root))
     flags = {
         "max_batch_bytes": MAX_BATCH_BYTES, "max_topics": MAX_TOPICS,
         "max_cursors": MAX_CURSORS, "partition_bytes": 256 << 10, "max_partitions": 3,
     }  # fmt: skip
-    try:
-        with running(directory, "--http-host", "127.0.0.1:0", **flags) as daemon:
-            victim = Victim(daemon)
-            with victim.dial() as connection:
-                connection.sendall(b"PUSH known\r\nknown good\r\n")
-                assert connection.recv(100) == b"OK 0 1\r\n"
-            yield victim
-    finally:
-        shutil.rmtree(directory)
+    doors = ("--http-host", "127.0.0.1:0")
+    with scratch() as directory, running(directory, *doors, **flags) as daemon:
+        victim = Victim(daemon)
+        with victim.dial() as connection:
+            connection.sendall(b"PUSH known\r\nknown good\r\n")
+            assert connection.recv(100) == b"OK 0 1\r\n"
+        yield victim
