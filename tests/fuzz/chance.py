@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
@@ -33,6 +34,23 @@ T = TypeVar("T")
 def how_many(quick: int, long: int) -> int:
     """The inputs of one kind in this run."""
     return int(os.environ.get("LOGD_FUZZ_INPUTS") or (long if LONG else quick))
+
+
+class Progress:
+    """Says now and then how far a run has come: a long one may be cut short."""
+
+    def __init__(self, what: str, inputs: int) -> None:
+        self._what, self._began_s, self._step, self._next = what, time.monotonic(), inputs // 10, 0
+        print(f"{what}: {inputs} inputs, SEED={SEED}", flush=True)
+
+    def at(self, inputs: int, told: str = "") -> None:
+        if inputs >= self._next:
+            self._next += self._step or 1
+            self.tell(inputs, told)
+
+    def tell(self, inputs: int, told: str) -> None:
+        rate = inputs / (time.monotonic() - self._began_s)
+        print(f"{self._what}: {inputs} inputs, {rate:.0f}/s{told}", flush=True)
 
 
 def weighted(random: Random, table: Sequence[tuple[int, T]]) -> T:

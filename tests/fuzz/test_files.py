@@ -18,7 +18,7 @@ from damage.outcomes import accepted, read
 from damage.sweeping import leave_out_syncs
 
 from fuzz.blows import Files, strike
-from fuzz.chance import SEED, how_many
+from fuzz.chance import SEED, Progress, how_many
 from fuzz.failing import Failing, keep
 from fuzz.scratch import scratch
 from logd import offline
@@ -148,7 +148,6 @@ def _must_be(truth: Messages, offset: int, message: bytes) -> None:
 @pytest.mark.slow
 def test_whatever_was_done_to_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
     leave_out_syncs(monkeypatch)
-    print(f"files: {INPUTS} inputs, SEED={SEED}")
     with scratch() as directory:
         states = []
         for clean in (True, False):
@@ -159,7 +158,7 @@ def test_whatever_was_done_to_the_files(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def _strike_all(copy: Copy, states: list[tuple[Files, Truth, Truth]]) -> None:
-    random, began_s, slowest_s = Random(SEED), time.monotonic(), 0.0
+    random, slowest_s, progress = Random(SEED), 0.0, Progress("files", INPUTS)
     for number in range(INPUTS):
         whole, truth, mixed = random.choice(states)
         files, is_mixed = strike(random, whole)
@@ -173,8 +172,8 @@ def _strike_all(copy: Copy, states: list[tuple[Files, Truth, Truth]]) -> None:
             said = keep("files", list(files.values()), names=list(files), changed=changed)
             raise Failing(f"input {number}: {type(error).__name__} {error}\n{said}") from error
         slowest_s = max(slowest_s, time.process_time() - at_s)
-    rate = INPUTS / (time.monotonic() - began_s)
-    print(f"files: {INPUTS} inputs, {rate:.0f}/s, the slowest took {slowest_s:.2f} s")
+        progress.at(number)
+    progress.tell(INPUTS, f", the slowest took {slowest_s:.2f} s")
     assert slowest_s < 1
 
 

@@ -6,13 +6,12 @@ what the daemon makes of them. A stream that never ends is left after its first 
 
 from __future__ import annotations
 
-import time
 from random import Random
 
 import httptools
 import pytest
 
-from fuzz.chance import SEED, how_many, mutated, pieces
+from fuzz.chance import SEED, Progress, how_many, mutated, pieces
 from fuzz.failing import Failing, keep
 from fuzz.http_grammar import HttpGrammar
 from fuzz.victim import Victim, victim
@@ -102,16 +101,17 @@ class HttpRound:
 @pytest.mark.slow
 def test_any_bytes_over_http() -> None:
     random = Random(SEED)
-    print(f"http: {INPUTS} inputs, SEED={SEED}")
+    progress = Progress("http", INPUTS)
     grammar = HttpGrammar(random)
     with victim() as target:
         inputs = looked = 0
-        is_warm, began_s = False, time.monotonic()
+        is_warm = False
         while inputs < INPUTS:
             round_ = HttpRound(random, grammar)
             try:
                 round_.run(target)
                 inputs += round_.inputs
+                progress.at(inputs, target.told())
                 if inputs - looked > 100:
                     looked = inputs
                     target.look()
@@ -121,9 +121,5 @@ def test_any_bytes_over_http() -> None:
             except (AssertionError, httptools.HttpParserError) as error:
                 said = keep("http", round_.pieces, end=round_.end)
                 raise Failing(f"input {inputs}: {error}\n{said}") from error
-        rate = inputs / (time.monotonic() - began_s)
         target.look_at_last()
-        print(
-            f"http: {inputs} inputs, {rate:.0f}/s, grown by {target.growth_bytes} bytes,"
-            f" longest wait {target.patience.longest_s:.2f} s"
-        )
+        progress.tell(inputs, target.told())

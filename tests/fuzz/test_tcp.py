@@ -7,12 +7,11 @@ because the model knows all of it.
 
 from __future__ import annotations
 
-import time
 from random import Random
 
 import pytest
 
-from fuzz.chance import SEED, how_many
+from fuzz.chance import SEED, Progress, how_many
 from fuzz.failing import Failing, keep
 from fuzz.grammar import Grammar
 from fuzz.model import Model
@@ -26,11 +25,11 @@ WARM = min(INPUTS // 2, 20_000)
 @pytest.mark.slow
 def test_any_bytes_on_the_line() -> None:
     random = Random(SEED)
-    print(f"tcp: {INPUTS} inputs, SEED={SEED}")
+    progress = Progress("tcp", INPUTS)
     grammar, model = Grammar(random), Model()
     with victim() as target:
         inputs = looked = 0
-        is_warm, began_s = False, time.monotonic()
+        is_warm = False
         model.push(b"known", [b"known good"])
         while inputs < INPUTS:
             is_blind = inputs > 1000 and random.random() < 0.02
@@ -38,6 +37,7 @@ def test_any_bytes_on_the_line() -> None:
             try:
                 round_.run(target)
                 inputs += round_.inputs
+                progress.at(inputs, target.told())
                 if inputs - looked > 200:
                     looked = inputs
                     target.look()
@@ -47,9 +47,5 @@ def test_any_bytes_on_the_line() -> None:
             except AssertionError as error:
                 said = keep("tcp", round_.pieces, end=round_.end)
                 raise Failing(f"input {inputs}: {error}\n{said}") from error
-        rate = inputs / (time.monotonic() - began_s)
         target.look_at_last()
-        print(
-            f"tcp: {inputs} inputs, {rate:.0f}/s, grown by {target.growth_bytes} bytes,"
-            f" longest wait {target.patience.longest_s:.2f} s"
-        )
+        progress.tell(inputs, target.told())

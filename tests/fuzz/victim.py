@@ -64,8 +64,8 @@ class Victim:
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
         self.patience = Patience(daemon.pid)
-        self._rss_bytes = self._sockets = 0
-        self.growth_bytes = 0
+        self._sockets = self.sockets()  # those it listens at, and its own
+        self._rss_bytes = self.growth_bytes = 0
 
     def dial(self, *, http: bool = False) -> socket.socket:
         address = self.daemon.http if http else self.daemon.address
@@ -86,7 +86,7 @@ class Victim:
 
     def is_warm(self) -> None:
         """From now on it must not grow."""
-        self._rss_bytes, self._sockets = self._at_rest()
+        self._rss_bytes = self._at_rest()
 
     def look(self) -> None:
         """Is it well? A dialogue on a connection of its own, and what it has said."""
@@ -106,6 +106,7 @@ class Victim:
         assert got.startswith(b"OK\r\nTEXT "), got[:100]
         assert b"\nfaulted_topics: 0\n" in got, got
         assert b"known good\n" in got, got
+        self.growth_bytes = self.daemon.rss_bytes() - self._rss_bytes
         said = self.daemon.log
         assert "Traceback" not in said, said[-5000:]
         assert " ERROR" not in said, said[-5000:]
@@ -113,21 +114,22 @@ class Victim:
     def look_at_last(self) -> None:
         """At the end: nothing kept, nothing left open, and a clean stop."""
         self.look()
-        rss_bytes, sockets = self._at_rest()
-        self.growth_bytes = rss_bytes - self._rss_bytes
-        assert sockets == self._sockets, f"{sockets} sockets, not {self._sockets}"
+        self.growth_bytes = self._at_rest() - self._rss_bytes
         assert self.growth_bytes < GROWTH_BYTES, f"it has grown by {self.growth_bytes} bytes"
         assert self.daemon.stop() == 0, self.daemon.log
         assert "Traceback" not in self.daemon.log, self.daemon.log[-5000:]
 
-    def _at_rest(self) -> tuple[int, int]:
-        """Memory and sockets once all connections have ended: those it closes linger a second."""
-        deadline_s, least = time.monotonic() + HANG_S, self._sockets
-        while self.connections() > 1 and time.monotonic() < deadline_s:
+    def told(self) -> str:
+        grown = f"{self.growth_bytes / 1e6:.1f} MB grown" if self._rss_bytes else "not yet warm"
+        return f", {grown}, longest wait {self.patience.longest_s:.2f} s"
+
+    def _at_rest(self) -> int:
+        """Its memory once all connections have ended: those that it closes linger a second."""
+        deadline_s = time.monotonic() + HANG_S
+        while (sockets := self.sockets()) > self._sockets and time.monotonic() < deadline_s:
             pass
-        while (sockets := self.sockets()) > least > 0 and time.monotonic() < deadline_s:
-            pass
-        return self.daemon.rss_bytes(), sockets
+        assert sockets <= self._sockets, f"{sockets} sockets are open, not {self._sockets}"
+        return self.daemon.rss_bytes()
 
     def connections(self) -> int:
         with self.dial() as connection:
