@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
 import re
 import socket
 import struct
@@ -285,6 +286,23 @@ def test_clients_that_reset_leave_nothing_behind(daemon: Daemon) -> None:
 
     before = reset_many()
     assert reset_many() < before + (4 << 20)
+
+
+def test_patterns_are_not_kept(daemon: Daemon) -> None:
+    """A regular expression learns while it searches; what it has learnt goes with its request."""
+    letters = random.Random(1).choices(b"abcdefghijklmnopqrstuvwxyz", k=60_000)
+    with Client(daemon.address) as client:
+        client.push("app", [bytes(letters)])
+
+    def search(first: int) -> int:
+        for number in range(first, first + 30):
+            query = b"grep=%%5Ba-q%%5D%%5B%%5Eu-z%%5D%%7B13%%7DX%d" % number
+            head = b"GET /topics/app/messages?%s HTTP/1.1\r\nHost: localhost\r\n" % query
+            assert status(answer(daemon, head + b"Connection: close\r\n\r\n")) == 200
+        return daemon.rss_bytes()
+
+    before = search(0)
+    assert search(30) < before + (2 << 20)
 
 
 NOT_JSON = {
