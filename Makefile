@@ -7,6 +7,7 @@ READY := $(VENV)/ready
 BENCH_READY := $(VENV)/bench-ready
 SPARK_READY := $(VENV)/spark-ready
 PIPELINE_READY := $(VENV)/pipeline-ready
+FUZZ_READY := $(VENV)/fuzz-ready
 DATA ?= data
 
 # Most tests wait: for a daemon to start, a socket, a disk. So more of them run than there are cores. Those that
@@ -22,14 +23,15 @@ endef
 SHIPPERS := rsyslog rsyslog-elasticsearch libestr0 libfastjson4 liblognorm5 \
 	syslog-ng-core syslog-ng-mod-http libivykis0 libnet1 libpcre3 libwrap0 prometheus
 
-.PHONY: help run test check unit integration clients damage faults web security browser operations spark pipeline test-faults mutations bench packages shippers bench-packages browser-packages operations-packages spark-packages constraints clean
+.PHONY: help run test check unit integration clients damage faults web security browser operations spark pipeline fuzz test-faults test-fuzz mutations bench packages shippers bench-packages browser-packages operations-packages spark-packages fuzz-packages constraints clean
 
 help:
 	@echo "make run     set up, start the daemon on 127.0.0.1:1774 with its data in ./$(DATA)"
 	@echo "make test    set up, then lint, type check and run every test"
 	@echo "make check   lint and type check only;  make unit, integration, clients, damage, faults, web,"
-	@echo "             security, browser, operations, spark, pipeline: one part of the tests"
+	@echo "             security, browser, operations, spark, pipeline, fuzz: one part of the tests"
 	@echo "make test-faults   the long part: thousands of kills and crashes, and what it survived"
+	@echo "make test-fuzz     a million inputs over TCP, over HTTP and in the files; SEED=n repeats a run"
 	@echo "make mutations     take safety measures out of a copy, one by one, and see a test notice"
 	@echo "make bench   measure, as ratios to other things measured in the same run"
 	@echo "make clean   remove the environment and what was built; your data stays"
@@ -56,6 +58,10 @@ $(PIPELINE_READY): $(SPARK_READY)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark,object-store]'
 	@touch $@
 
+$(FUZZ_READY): $(READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fuzz]'
+	@touch $@
+
 run: $(READY)
 	@echo "logd starts on 127.0.0.1:1774; its data is in ./$(DATA). Stop it with Ctrl-C. In another terminal, try:"
 	@echo "  $(BIN)/log-cli write app 'hello, log'"
@@ -64,7 +70,7 @@ run: $(READY)
 	@echo "or open http://127.0.0.1:1775/ in a browser"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
-test: check packages unit integration clients damage faults web security browser operations spark pipeline
+test: check packages unit integration clients damage faults web security fuzz operations spark pipeline browser
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -115,6 +121,20 @@ test-faults: $(READY) packages spark-packages
 	@$(MAKE) --no-print-directory $(PIPELINE_READY) || echo "tests with Spark will be skipped"
 	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults tests/spark tests/pipeline \
 		tests/operations/test_backup.py tests/operations/test_backup_under_load.py
+
+# Inputs by the thousand, right and wrong. SEED=n draws others, or again those of a run that failed.
+fuzz: $(READY) fuzz-packages
+	LOGD_SEED=$(SEED) $(PYTEST) -s tests/fuzz
+
+test-fuzz: $(READY) fuzz-packages
+	LOGD_LONG=1 LOGD_SEED=$(SEED) $(PYTEST) -s tests/fuzz
+
+fuzz-packages: $(READY)
+	@$(MAKE) --no-print-directory $(FUZZ_READY) || \
+		echo "atheris does not install here: what it would guide by coverage is left out"
+
+test-faults: $(READY) packages
+	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults
 
 # Take safety measures out of a copy of the code one by one; a named test has to notice each.
 mutations: $(PIPELINE_READY) packages spark-packages

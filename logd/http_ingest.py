@@ -19,7 +19,10 @@ from logd.errors import TRY_AGAIN, BadRequest, LogdError
 from logd.requests import Push, producer_id, topic_name
 from logd.shown import encode, iso_time
 
+# Not UTF-8 and nested too deeply have errors of their own.
+_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+_TIME_NS = re.compile(r"[0-9]{1,40}")
 LOKI_LABELS = ("topic", "service_name", "service", "app", "job")  # the first there is names it
 LOKI_TOPIC = "loki"
 _MAX_TOPICS = 100  # in one request
@@ -57,7 +60,7 @@ def _elements(body: bytes) -> list[bytes]:
     try:
         elements = msgspec.json.decode(body, type=list[msgspec.Raw])
         return [_text(bytes(element)) for element in elements]
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except _NOT_JSON as error:
         raise BadRequest(f"the body is not a JSON array: {error}") from None
 
 
@@ -69,7 +72,7 @@ def _text(element: bytes) -> bytes:
 def _check_json(line: bytes, where: str) -> None:
     try:
         msgspec.json.decode(line, type=msgspec.Raw)
-    except msgspec.DecodeError as error:
+    except _NOT_JSON as error:
         raise BadRequest(f"{where} is not JSON: {error}") from None
 
 
@@ -94,7 +97,7 @@ def loki(body: bytes) -> dict[str, list[bytes]]:
     """Messages by topic: JSON with the line, its own time and its labels."""
     try:
         streams = msgspec.json.decode(body, type=_LokiPush).streams
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except _NOT_JSON as error:
         raise BadRequest(f"not a Loki push: {error}") from None
     topics: dict[str, list[bytes]] = {}
     for stream in streams:
@@ -111,7 +114,7 @@ def _loki_topic(labels: dict[str, str]) -> str:
 
 def _loki_entry(labels: str, value: list[Any]) -> bytes:
     match value:
-        case [str(time_ns), str(line), *more] if time_ns.isascii() and time_ns.isdigit():
+        case [str(time_ns), str(line), *more] if _TIME_NS.fullmatch(time_ns):
             when = encode(iso_time(int(time_ns) // 1_000_000))
             extra = f', "metadata": {encode(more[0])}' if more else ""
             text = f'{{"time": {when}, "labels": {labels}{extra}, "line": {encode(line)}}}'
@@ -166,7 +169,7 @@ def bulk_items(body: bytes, default_index: str | None) -> list[Item]:
 def _action(line: bytes, default_index: str | None) -> tuple[str, str]:
     try:
         action = msgspec.json.decode(line, type=dict[str, dict[str, Any]])
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except _NOT_JSON as error:
         raise BadRequest(f"not an action of the bulk form: {error}") from None
     if len(action) != 1 or not action.keys() <= {"index", "create", "update", "delete"}:
         raise BadRequest("an action is index, create, update or delete")

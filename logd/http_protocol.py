@@ -9,6 +9,7 @@ their own time.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -40,6 +41,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._active_at_s = self._begun_at_s = self.service.scheduler.monotonic_s()
         self._is_unfinished = self._is_in_head = self._is_streaming = self._is_refused = False
         self._head_bytes = self._unsent_bytes = 0
+        self._running: RequestResponseCycle | None = None  # the request that is being answered
+        self._refusal = b""  # to be sent behind the answers to what came before it
         address, secure = peer_address(transport), is_secure(transport)
         self.entry = self.service.admission.enter(address, had_turn=secure)
         if not self.entry.is_answered:
@@ -51,6 +54,10 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self.entry is not None:
             self.service.admission.leave(self.entry)
+        self.pipeline.clear()
+        if self._running is not None:
+            _leave(self._running)  # uvicorn tells only the newest, which may not have begun
+        self._unset_keepalive_if_required()  # after a reset a timer would keep this for minutes
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -68,15 +75,31 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(431, TooLarge.code, text)
 
     def _refuse(self, status: int, code: str, text: str) -> None:
-        """Answer without having read everything."""
+        """Answer without having read everything, once all requests before this are answered."""
         body = b'{"error":"%s","text":"%s"}' % (code.encode(), text.encode())
         headers = [b"connection: close", b"content-type: application/json"]
         headers += [
             b"content-length: %d" % len(body),
             *([b"retry-after: 1"] if status == 503 else []),
         ]
-        self.transport.write(b"\r\n".join([STATUS_LINE[status].rstrip(), *headers, b"", body]))
-        self._close_gently()
+        self._refusal = b"\r\n".join([STATUS_LINE[status].rstrip(), *headers, b"", body])
+        self._is_refused = True
+        broken = self.cycle
+        if broken is not None and broken.more_body:  # it is this one's body that is wrong
+            if broken.response_started:
+                self.transport.abort()  # nobody shall take what was sent for all of it
+                return
+            _leave(broken)
+            self.pipeline = deque(entry for entry in self.pipeline if entry[0] is not broken)
+        self._refuse_in_turn()
+
+    def _refuse_in_turn(self) -> None:
+        running = self._running
+        is_answered = running is None or running.response_complete or running.disconnected
+        if self._refusal and is_answered and not self.pipeline and not self.transport.is_closing():
+            self.transport.write(self._refusal)
+            self._refusal = b""
+            self._close_gently()
 
     def _close_gently(self) -> None:
         """Say no more, and swallow what comes for a moment: a reset would overtake the answer."""
@@ -90,6 +113,12 @@ class HttpProtocol(HttpToolsProtocol):
         answered_early = self.cycle.response_complete and self.cycle.more_body
         if answered_early and not self.transport.is_closing():
             self._close_gently()
+        else:
+            self._refuse_in_turn()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     # -- what the parser tells ------------------------------------------------------------------
 
@@ -136,6 +165,12 @@ class HttpProtocol(HttpToolsProtocol):
         slow_s = now_s - self._begun_at_s if self._is_unfinished else 0.0
         if slow_s > config.request_timeout_s or now_s - self._active_at_s > config.idle_timeout_s:
             self.transport.abort()
+
+
+def _leave(cycle: RequestResponseCycle) -> None:
+    """Let whoever answers this request know that nobody listens any more."""
+    cycle.disconnected = not cycle.response_complete
+    cycle.message_event.set()
 
 
 def _without_chunks(cycle: RequestResponseCycle) -> Any:

@@ -93,6 +93,8 @@ def compiled(pattern: str, case_sensitive: bool) -> Any:
         return re2.compile(data, options)
     except re2.error as error:
         raise BadRequest(f"grep is no regular expression: {_said(error)}") from None
+    finally:
+        re2.purge()  # it would keep the last 128, each with megabytes of what it has learnt
 
 
 async def messages(asking: Asking, asked: Wanted) -> AsyncIterator[bytes]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from logd.batch import JOIN_BYTES, LINES, NO_ID, SMALL_BYTES, count_lf
+from logd.batch import JOIN_BYTES, LINES, MAX_NUMBER, NO_ID, SMALL_BYTES, count_lf
 from logd.errors import BadRequest, BadTopic, Busy, LogdError, TooLarge, UnknownCommand
 from logd.requests import (
     COMMANDS,
@@ -35,6 +35,7 @@ MAX_ONE_LINE_BYTES = 64 * 1024
 
 _PLAIN_PUSH = re.compile(rb"(?i:PUSH) ([A-Za-z0-9][A-Za-z0-9._-]{0,127}) ([0-9]{1,19})\r?\n")
 _ONE_LINE_LIMIT = f"a one-line message is at most {MAX_ONE_LINE_BYTES} bytes"
+_LENGTH = "the length of a PUSH"
 _BUSY = "too many unfinished pushes are under way; retry"
 _HTTP = re.compile(rb"[A-Za-z]+ \S+ HTTP/[0-9.]+|[A-Za-z-]+: ")
 
@@ -179,7 +180,7 @@ class Parser:
             self._one_line_push(words[0], out)
             return
         try:
-            size = number(words[1], "the length of a PUSH") if words else -1
+            size = number(words[1], _LENGTH) if words else -1
         except BadRequest as error:
             raise BadRequest(error.text, closes=True) from None
         if not 0 < size <= self._max_batch_bytes:
@@ -206,6 +207,8 @@ class Parser:
             return BadRequest("usage: PUSH <topic> <bytes> [options]", closes=True)
         if size == 0:
             return BadRequest("a batch holds at least one message")
+        if size > MAX_NUMBER:
+            return BadRequest(f"{_LENGTH} must be a decimal number up to {MAX_NUMBER}", closes=True)
         return TooLarge(f"a batch is at most {self._max_batch_bytes} bytes")
 
     def _refuse_push(self, error: LogdError, size: int, out: list[Request]) -> None:

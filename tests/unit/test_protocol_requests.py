@@ -317,6 +317,8 @@ CLOSING = {
     ),
     "too long for a bad topic": (b"PUSH ../x %d\r\n" % 2**40, "too-large"),
     "largest number": (b"PUSH app %d\r\n" % LARGEST, "too-large"),
+    "past the largest": (b"PUSH app %d\r\n" % (LARGEST + 1), "bad-request"),
+    "19 nines": (b"PUSH app %d\r\n" % (10**19 - 1), "bad-request"),
     "PUSH alone": (b"PUSH\r\n", "bad-request"),
     "no length": (b"PUSH app \r\n", "bad-request"),
     "option for a length": (b"PUSH app enc=lines\r\n", "bad-request"),

@@ -7,8 +7,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
 import re
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -221,6 +223,120 @@ def test_pipelined_requests_are_answered_in_order(daemon: Daemon) -> None:
     reply = answer(daemon, requests + last)
     assert re.findall(rb"OK (\d+) 1\r\n", reply) == [b"%d" % n for n in range(100)]
     assert reply.endswith(b"]")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (b"\x00\x01\r\n\r\n", [200, 200, 400]),
+        (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 101, [200, 200, 400]),
+        (LOG + b"Transfer-Encoding: chunked\r\n\r\nz\r\n", [200, 200, 400]),
+        (PUSH + b"Transfer-Encoding: chunked\r\n\r\n2\r\nx\n!\r\n", [200, 200, 400]),
+    ],
+)
+def test_what_came_before_something_wrong_is_answered_before_it(
+    daemon: Daemon, wrong: bytes, said: list[int]
+) -> None:
+    """The refusal must not be taken for the answer to a request that was carried out."""
+    reply = answer(daemon, PUSH + b"Content-Length: 2\r\n\r\nx\n" + GET + wrong + GET)
+    assert [int(status) for status in re.findall(rb"HTTP/1.1 (\d+)", reply)] == said
+    assert "Traceback" not in daemon.log, daemon.log[-3000:]
+
+
+def test_a_stream_of_commands_that_goes_wrong_is_cut_off(daemon: Daemon) -> None:
+    """Part of the response is out: another one in its middle would be taken for replies."""
+    with dial(daemon) as connection:
+        connection.sendall(LOG + CHUNKED + b"\r\n6\r\nPING\r\n\r\n")
+        got = b""
+        while b"OK\r\n" not in got:
+            got += connection.recv(1000)
+        connection.sendall(b"z\r\n")
+        got += rest(connection)
+    assert got.count(b"HTTP/1.1 ") == 1
+    assert not got.endswith(b"0\r\n\r\n")
+
+
+def test_a_client_that_leaves_its_pipeline(daemon: Daemon) -> None:
+    """The first request waits, others stand behind it: all of them hear that nobody listens."""
+    with Client(daemon.address) as client:
+        client.push("app", [b"x"])
+        for path in (b"/topics/app/follow", b"/topics/app/messages"):
+            with dial(daemon) as connection:
+                follow = b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path
+                connection.sendall(follow + GET * 3)
+                assert connection.recv(1)
+        deadline_s = time.monotonic() + HANG_S
+        while int(client.stats()["connections"]) > 1 and time.monotonic() < deadline_s:
+            pass
+        client.push("app", [b"y"])  # would be sent to the follower
+        client.ping()
+    assert "Traceback" not in daemon.log, daemon.log[-3000:]
+
+
+def test_clients_that_reset_leave_nothing_behind(daemon: Daemon) -> None:
+    """A connection with answered requests is let go of at once, not when its time would be up."""
+
+    def reset_many() -> int:
+        for _ in range(1000):
+            with dial(daemon) as connection:
+                connection.sendall(GET)
+                one_answer(connection)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        return daemon.rss_bytes()
+
+    before = reset_many()
+    assert reset_many() < before + (4 << 20)
+
+
+def test_patterns_are_not_kept(daemon: Daemon) -> None:
+    """A regular expression learns while it searches; what it has learnt goes with its request."""
+    letters = random.Random(1).choices(b"abcdefghijklmnopqrstuvwxyz", k=60_000)
+    with Client(daemon.address) as client:
+        client.push("app", [bytes(letters)])
+
+    def search(first: int) -> int:
+        for number in range(first, first + 30):
+            query = b"grep=%%5Ba-q%%5D%%5B%%5Eu-z%%5D%%7B13%%7DX%d" % number
+            head = b"GET /topics/app/messages?%s HTTP/1.1\r\nHost: localhost\r\n" % query
+            assert status(answer(daemon, head + b"Connection: close\r\n\r\n")) == 200
+        return daemon.rss_bytes()
+
+    before = search(0)
+    assert search(30) < before + (2 << 20)
+
+
+NOT_JSON = {
+    "nested too deeply": b"[" * 100_000,
+    "not UTF-8": b'["\xff"]',
+    "cut off": b'["a',
+    "half a surrogate": b'["\\ud800"]',
+}
+
+
+JSON_ROUTES = [
+    (b"/topics/app", b"application/json", b"%s"),
+    (b"/topics/app", b"application/x-ndjson", b"%s\n"),
+    (b"/loki/api/v1/push", b"application/json", b'{"streams": %s}'),
+    (b"/_bulk", b"application/json", b'{"index": {"_index": "a", "b": %s}}\n1\n'),
+    (b"/_bulk", b"application/json", b'{"index": {"_index": "a"}}\n%s\n'),
+]
+
+
+def test_json_that_is_none(daemon: Daemon) -> None:
+    for path, kind, form in JSON_ROUTES:
+        for name, body in NOT_JSON.items():
+            made = form % body
+            head = b"POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" % path
+            head += b"Content-Type: %s\r\nContent-Length: %d\r\n\r\n" % (kind, len(made))
+            said = status(answer(daemon, head + made))
+            assert said in (200, 400), (path, form, name)  # 200: it is kept as it came
+    assert "Traceback" not in daemon.log, daemon.log[-3000:]
+
+
+def test_a_time_of_5000_digits(daemon: Daemon) -> None:
+    body = b'{"streams": [{"stream": {}, "values": [["%s", "x"]]}]}' % (b"9" * 5000)
+    head = b"POST /loki/api/v1/push HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    assert status(answer(daemon, head + b"Content-Length: %d\r\n\r\n" % len(body) + body)) == 400
 
 
 @pytest.mark.parametrize(
