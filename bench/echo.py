@@ -1,11 +1,11 @@
 """A bare uvloop server: what an event loop in Python costs before any logging is done.
 
-python -m bench.echo REQUEST_BYTES [REPLY_BYTES | fan]
+python -m bench.echo REQUEST_BYTES [BODY_BYTES | fan]
 
 It knows the length of a request beforehand, looks at no byte of it, and answers each with the same
-line, or with as many bytes as asked. As a fan it also hands what it gets on to every other
-connection, and greets each of them, so that they know when they are taken up. No server on this
-loop that reads its requests can be faster. Run in a process of its own.
+line, or with a reply to READ that has so many bytes behind it. As a fan it also hands what it gets
+on to every other connection, and greets each of them, so that they know when they are taken up. No
+server on this loop that reads its requests can be faster. Run in a process of its own.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ class Fan(Echo):
 def protocol(request_bytes: int, mode: str) -> Callable[[], Echo]:
     if mode == "fan":
         return partial(Fan, request_bytes, set())
-    return partial(Echo, request_bytes, bytes(int(mode)) if mode else REPLY)
+    if mode:
+        body = bytes(int(mode))
+        return partial(Echo, request_bytes, b"BATCHES 0 1 %d\r\n%s" % (len(body), body))
+    return partial(Echo, request_bytes)
 
 
 async def serve(request_bytes: int, mode: str) -> None:

@@ -19,6 +19,7 @@ def describe(data_dir: Path) -> dict[str, str]:
         "uvloop": package_version("uvloop"),
         "redis-py": f"{package_version('redis')}, hiredis {package_version('hiredis')}",
         "nats-py": package_version("nats-py"),
+        "rstream": package_version("rstream"),
     }
 
 

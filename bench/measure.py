@@ -31,10 +31,11 @@ class Sizes:
     topic_bytes: int
     client_messages: int
     peer_messages: int  # of clients that take many times as long
+    share: float = 1.0  # of the sizes that a row's name gives: a quick run takes less
 
 
 FULL = Sizes(3, 1.25, 0.25, 2 << 30, 2 << 30, 5_000_000, 60_000)
-QUICK = Sizes(1, 0.5, 0.1, 256 << 20, 256 << 20, 1_000_000, 30_000)
+QUICK = Sizes(1, 0.5, 0.1, 256 << 20, 256 << 20, 1_000_000, 30_000, share=0.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,16 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """Where a row stands on a line that a plot draws through several of them."""
+
+    plot: str
+    line: str
+    at: float  # on the plot's x axis
+    x_axis: str
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     name: str
     what: str
@@ -81,6 +92,9 @@ class Row:
     open: Opening
     target: Target | None = None
     more: tuple[Target, ...] = ()  # where it is held against several
+    ceiling: str | None = None  # the contestant that does only what has to be done
+    point: Point | None = None
+    full: bool = False  # left out unless everything is asked for
 
     def targets(self) -> tuple[Target, ...]:
         return (self.target, *self.more) if self.target else self.more
@@ -107,9 +121,9 @@ class Result:
     def values(self, contestant: str) -> Spread:
         return spread([sample.value for sample in self.samples[contestant]])
 
-    def ratio(self, contestant: str) -> Spread:
-        """logd over the contestant, turn by turn."""
-        pairs = zip(self.samples[LOGD], self.samples[contestant], strict=True)
+    def ratio(self, contestant: str, of: str = LOGD) -> Spread:
+        """logd, or whoever is named, over the contestant, turn by turn."""
+        pairs = zip(self.samples[of], self.samples[contestant], strict=True)
         return spread([ours.value / theirs.value for ours, theirs in pairs])
 
     def fact(self, contestant: str, name: str) -> float | None:
