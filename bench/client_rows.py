@@ -48,8 +48,8 @@ OTHERS = (
         "redis",
         peers.redis_missing,
         partial(peers.redis, appendfsync="everysec"),
-        write_modes={"redis-py": "write", "redis-py, hiredis": "write-hiredis"},
-        read_modes={"redis-py": "read", "redis-py, hiredis": "read-hiredis"},
+        write_modes={"redis-py": "write", "redis-py hiredis": "write-hiredis"},
+        read_modes={"redis-py": "read", "redis-py hiredis": "read-hiredis"},
         fill_mode="fill-hiredis",
     ),
     Other(

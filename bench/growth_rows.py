@@ -32,7 +32,7 @@ SPARE_FILES = 64  # descriptors besides the connections
 @contextmanager
 def clean_start(setting: Setting, size: int) -> Iterator[Contestants]:
     """After a clean stop, beside a daemon without data, and Redis with the same messages."""
-    small = int(size * setting.sizes.share) <= 100 * MB
+    small = size <= 100 * MB
     with scratch(setting) as place, ExitStack() as stack:
         data = place / "logd"
         if size > 4 * GB:
@@ -99,7 +99,7 @@ def recovery(setting: Setting, size: int) -> Iterator[Contestants]:
         def clean() -> Sample:
             return _start(data, place / f"{next(turns)}-clean.log")
 
-        yield {LOGD: recover, "clean": clean}
+        yield {LOGD: recover, "started again": clean}
 
 
 # -- memory -------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def _starts(size: int) -> Row:
         f"start on {_size(size)} after a clean stop",
         "s",
         partial(clean_start, size=size),
-        point=Point("start", "clean stop", size / GB, "GB in the log"),
+        point=Point("start", "after a clean stop", size / GB, "GB in the log"),
     )
 
 
@@ -209,7 +209,7 @@ def _recovers(size: int) -> Row:
         f"start on {_size(size)} after a kill, nothing synced",
         "s",
         partial(recovery, size=size),
-        point=Point("start", "killed", size / GB, "GB in the log"),
+        point=Point("start", "after a kill", size / GB, "GB in the log"),
     )
 
 

@@ -135,8 +135,8 @@ class Programs:
     def sink(self, file: Path, load: Load, *, synced: bool) -> list[str | Path]:
         """The command that starts the bare server for pushes of this load."""
         numbers = (load.push_bytes, load.body_bytes)
-        command = [self.directory / "sink", file, *map(str, numbers), f"OK 0 {load.push_messages}"]
-        return [*command, *(["synced"] if synced else [])]
+        words = [*map(str, numbers), f"OK 0 {load.push_messages}", *(["synced"] if synced else [])]
+        return [self.directory / "sink", file, *words]
 
 
 def build(directory: Path, seed: int) -> Programs:
