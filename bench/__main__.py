@@ -37,7 +37,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--only",
         metavar="PATTERN",
         action="append",
-        help="rows whose name begins with or matches this; may be given again",
+        help="a row, or all whose names begin with or match this; may be given again",
     )
     parser.add_argument("--full", action="store_true", help="the rest of the grid of pushes too")
     parser.add_argument("--list", action="store_true", help="show the rows and stop")
@@ -63,18 +63,18 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def choose(patterns: Sequence[str] | None, *, full: bool = False) -> list[Row]:
-    """Those that any pattern fits. A row of the full grid has to be asked for, or named."""
+    """Those that are named, begin with a pattern or match it. Some are left out unless named."""
+    usual = [row for row in ROWS if full or not row.full]
     if patterns is None:
-        return [row for row in ROWS if full or not row.full]
-    return [
-        row
-        for row in ROWS
-        if row.name in patterns or ((full or not row.full) and _fits(row.name, patterns))
-    ]
+        return usual
+    named = {row.name for row in ROWS}.intersection(patterns)
+    parts = [pattern for pattern in patterns if pattern not in named]
+    named |= {row.name for row in usual if any(_fits(row.name, part) for part in parts)}
+    return [row for row in ROWS if row.name in named]
 
 
-def _fits(name: str, patterns: Sequence[str]) -> bool:
-    return any(name.startswith(pattern) or fnmatchcase(name, pattern) for pattern in patterns)
+def _fits(name: str, pattern: str) -> bool:
+    return name.startswith(pattern) or fnmatchcase(name, pattern)
 
 
 def sizes_for(options: argparse.Namespace) -> Sizes:

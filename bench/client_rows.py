@@ -17,6 +17,7 @@ from pathlib import Path
 from bench import peers, rabbitmq
 from bench.measure import LOGD, Contestants, Measure, Row, Sample, Setting, Skip, Target
 from bench.processes import run_json
+from bench.servers import started
 from bench.storage_rows import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
 
 TOPIC = "clients"
@@ -107,9 +108,9 @@ def _beside(
 ) -> dict[str, Measure | Skip]:
     """Its contestants; those who read find their topic filled."""
     modes = other.read_modes if fill else other.write_modes
-    if reason := other.why_not():
-        return dict.fromkeys(modes, Skip(reason))
-    peer = stack.enter_context(other.serve(place))
+    peer = started(other.why_not, partial(other.serve, place), stack)
+    if isinstance(peer, Skip):
+        return dict.fromkeys(modes, peer)
 
     def measure(mode: str) -> Sample:
         return _run(setting, other.module, mode, peer, TOPIC, setting.sizes.peer_messages)

@@ -28,8 +28,8 @@ def fan_out(setting: Setting, followers: int) -> Iterator[Contestants]:
     """Each message is pushed when all have had the one before."""
     with scratch(setting) as place, ExitStack() as stack:
 
-        def measure(protocol: str, peer: peers.Peer, follow: Follow) -> Sample:
-            facts = setting.programs.follow(protocol, peer.port, follow)
+        def measure(protocol: str, peer: peers.Peer, topics: Iterator[str]) -> Sample:
+            facts = setting.programs.follow(protocol, peer.port, shape(next(topics)))
             return Sample(facts["per_second"], {**facts, **_percentiles(facts, "follow")})
 
         def shape(topic: str) -> Follow:
@@ -41,12 +41,9 @@ def fan_out(setting: Setting, followers: int) -> Iterator[Contestants]:
                 contestants[name] = Skip(reason)
                 continue
             peer = stack.enter_context(SERVERS[name].serve(place, "interval", Load()))
-            topics = _names(FAN)
-            contestants[name] = lambda name=name, peer=peer, topics=topics: measure(  # type: ignore[misc]
-                name, peer, shape(next(topics))
-            )
-        bare = stack.enter_context(peers.echo(place, shape(FAN).push_bytes, "fan"))
-        contestants[FAN] = lambda: measure("echo", bare, shape(FAN))
+            contestants[name] = partial(measure, name, peer, _names(FAN))
+        bare = stack.enter_context(peers.echo(place, shape(f"{FAN}0000").push_bytes, "fan"))
+        contestants[FAN] = partial(measure, "echo", bare, _names(FAN))
         yield contestants
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bench import peers, rabbitmq
@@ -50,10 +51,24 @@ def pushing(
 ) -> Measure | Skip:
     """Start the server called `name` and hand out what drives it; or say why it is left out."""
     server = SERVERS[name]
-    if reason := server.missing():
-        return Skip(reason)
-    peer = stack.enter_context(server.serve(place, fsync, load))
+    peer = started(server.missing, partial(server.serve, place, fsync, load), stack)
+    if isinstance(peer, Skip):
+        return peer
     return lambda: push(setting, server.protocol, peer, as_entry(load, server.protocol))
+
+
+def started(
+    missing: Callable[[], str | None],
+    serve: Callable[[], AbstractContextManager[peers.Peer]],
+    stack: ExitStack,
+) -> peers.Peer | Skip:
+    """Another's server; one that does not start is left out, and logd's figure still counts."""
+    if reason := missing():
+        return Skip(reason)
+    try:
+        return stack.enter_context(serve())
+    except BenchError as error:
+        return Skip(f"it did not start: {error}")
 
 
 def push(setting: Setting, protocol: str, peer: peers.Peer, load: Load) -> Sample:
