@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from bench import peers
+from bench.machine import allow_connections
 from bench.measure import LOGD, Contestants, Measure, Point, Row, Sample, Setting, Skip, Target
 from bench.programs import Follow, Load
 from bench.servers import SERVERS
@@ -26,6 +27,7 @@ FAN = "fan"
 @contextmanager
 def fan_out(setting: Setting, followers: int) -> Iterator[Contestants]:
     """Each message is pushed when all have had the one before."""
+    allow_connections(followers)
     with scratch(setting) as place, ExitStack() as stack:
 
         def measure(protocol: str, peer: peers.Peer, topics: Iterator[str]) -> Sample:

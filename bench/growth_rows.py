@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from bench import peers
 from bench.aged import make_topic
-from bench.machine import resident_mb
+from bench.machine import allow_connections, resident_mb
 from bench.measure import LOGD, Contestants, Measure, Point, Row, Sample, Setting, Skip, Target
 from bench.programs import Load
 from bench.servers import push
@@ -23,7 +22,6 @@ from bench.storage_rows import BATCH, MESSAGE_BYTES, batches_for, scratch
 GB = 1_000_000_000
 MB = 1_000_000
 YOUNG_BYTES = 1 * GB
-SPARE_FILES = 64  # descriptors besides the connections
 
 
 # -- starting -----------------------------------------------------------------------------------
@@ -108,7 +106,7 @@ def recovery(setting: Setting, size: int) -> Iterator[Contestants]:
 @contextmanager
 def memory_of_connections(setting: Setting, connections: int) -> Iterator[Contestants]:
     """Resident, with so many connections that have said PING and stay."""
-    allow_files(connections + SPARE_FILES)
+    allow_connections(connections)
 
     def rest(peer: peers.Peer) -> Sample:
         with ExitStack() as stack:
@@ -150,12 +148,6 @@ def _both(place: Path, rest: Callable[[peers.Peer], Sample]) -> Contestants:
 
     missing = peers.redis_missing()
     return {LOGD: ours, "redis": Skip(missing) if missing else theirs}
-
-
-def allow_files(wanted: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
 
 
 # -- age ----------------------------------------------------------------------------------------
