@@ -80,10 +80,13 @@ def test_an_aged_topic_is_one_that_the_daemon_could_have_written(
     monkeypatch.setattr(aged, "PARTITION_BYTES", 1 << 20)
     topic = tmp_path / "old"
     aged.make_topic(topic, partitions << 20)
+    indexes = {path: path.read_bytes() for path in topic.glob("*.index")}
     opened = open_topic("old", topic)
     assert opened.clean
     assert not opened.damages
     assert len(opened.partitions) == partitions + 1
+    assert len(indexes) == partitions
+    assert all(path.read_bytes() == made for path, made in indexes.items())  # none was rebuilt
     checked = offline.check(topic).report
     assert not checked.damages
     assert checked.messages == opened.partitions[-1].first == partitions * 4
