@@ -12,9 +12,10 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -109,8 +110,11 @@ def check_room(setting: Setting) -> None:
         raise BenchError(f"{setting.directory} needs {needed >> 20} MB free")
 
 
-def measure_all(rows: Sequence[Row], setting: Setting, console: Console) -> list[Result]:
-    results = []
+def measure_all(
+    rows: Sequence[Row], setting: Setting, console: Console, save: Callable[[list[Result]], None]
+) -> list[Result]:
+    """`save` is called after each row: what was measured is not lost with what comes later."""
+    results: list[Result] = []
     for row in rows:
         start = time.monotonic()
         result = run_row(row, setting)
@@ -121,6 +125,7 @@ def measure_all(rows: Sequence[Row], setting: Setting, console: Console) -> list
         ]
         said = result.failure or ", ".join(values)
         console.print(f"{row.name}: {said} ({time.monotonic() - start:.0f} s)", markup=False)
+        save(results)
     return results
 
 
@@ -136,8 +141,14 @@ def bench(options: argparse.Namespace, console: Console) -> tuple[dict[str, str]
             console.print(f"{fact}: {value}", markup=False, highlight=False)
         if facts["filesystem"] == "tmpfs":
             console.print("the data lies in memory: what is written or synced here says nothing")
-        results = measure_all(choose(options.only, full=options.full), setting, console)
+        rows = choose(options.only, full=options.full)
+        results = measure_all(rows, setting, console, partial(save_json, options.json, facts))
     return facts, results
+
+
+def save_json(path: Path | None, facts: dict[str, str], results: list[Result]) -> None:
+    if path:
+        path.write_text(json.dumps(report.as_json(facts, results), indent=2) + "\n")
 
 
 def stored(paths: Sequence[Path]) -> tuple[dict[str, str], list[Result]]:
@@ -155,8 +166,7 @@ def keep(
     options: argparse.Namespace, console: Console, facts: dict[str, str], results: list[Result]
 ) -> None:
     """Everything that is left in files."""
-    if options.json:
-        options.json.write_text(json.dumps(report.as_json(facts, results), indent=2) + "\n")
+    save_json(options.json, facts, results)
     drawn: list[Path] = []
     directory = options.plots or BUILD_DIR / "plots"
     if reason := plots.missing():

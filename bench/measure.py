@@ -8,6 +8,7 @@ extremes of those are what is reported.
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -150,8 +151,8 @@ def run_row(row: Row, setting: Setting) -> Result:
     try:
         with row.open(setting) as contestants:
             _take_turns(contestants, setting.sizes.repeat, result)
-    except BenchError as error:
-        result.failure = str(error)
+    except (BenchError, OSError, subprocess.SubprocessError) as error:
+        result.failure = str(error)  # the other rows go on
     return result
 
 
@@ -163,6 +164,9 @@ def _take_turns(contestants: Contestants, repeat: int, result: Result) -> None:
         else:
             measures[name] = entry
     for _ in range(repeat):
+        turn: dict[str, Sample] = {}
         for name, measure in measures.items():
             os.sync()  # what the one before left to be written is not charged to this one
-            result.samples.setdefault(name, []).append(measure())
+            turn[name] = measure()
+        for name, sample in turn.items():  # only whole turns count: a ratio needs both sides
+            result.samples.setdefault(name, []).append(sample)
