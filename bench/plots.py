@@ -132,7 +132,7 @@ def _bars(pyplot: Any, title: str, results: Sequence[Result]) -> Any:
     axes.margins(x=0.12)
     axes.grid(axis="x", which="both", alpha=0.25)
     axes.set_title(title)
-    _legend(axes)
+    _legend(axes, results)
     return figure
 
 
@@ -158,6 +158,9 @@ def _heights(results: Sequence[Result]) -> Iterator[list[float]]:
 def _name_rows(axes: Any, results: Sequence[Result]) -> None:
     middles = [sum(heights) / len(heights) for heights in _heights(results)]
     axes.set_yticks(middles, [result.row.name for result in reversed(results)])
+    for heights in _heights(results):
+        axes.axhspan(heights[0] - 0.6, heights[-1] + 0.6, color="#f3f3f3", zorder=0)
+    axes.margins(y=0.02)
 
 
 def _latencies(pyplot: Any, results: Sequence[Result]) -> Any:
@@ -176,7 +179,7 @@ def _latencies(pyplot: Any, results: Sequence[Result]) -> Any:
     axes.grid(axis="x", which="both", alpha=0.25)
     axes.set_xlabel("ms: p50 ●, p99 |, p99.9 ▶")
     axes.set_title("How long a push takes, and until a follower has it")
-    _legend(axes)
+    _legend(axes, results)
     return figure
 
 
@@ -258,10 +261,11 @@ def plain(value: float) -> str:
     return f"{value:g}"
 
 
-def _legend(axes: Any) -> None:
-    """In the order of the rows, which are drawn from the bottom up."""
-    drawn, names = axes.get_legend_handles_labels()
+def _legend(axes: Any, results: Sequence[Result]) -> None:
+    """In the order in which the rows have them, which are drawn from the bottom up."""
+    drawn = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    names = [name for name in dict.fromkeys(n for r in results for n in r.samples) if name in drawn]
     axes.legend(
-        drawn[::-1], names[::-1],
+        [drawn[name] for name in names], names,
         loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8, borderaxespad=0,
     )  # fmt: skip
