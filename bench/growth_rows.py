@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -82,12 +83,11 @@ def recovery(setting: Setting, size: int) -> Iterator[Contestants]:
     """After a kill, with nothing synced since the newest file began; beside a clean start of it."""
     load = batches_for(int(size * setting.sizes.share))
     with scratch(setting) as place:
-        turns, data = count(), place
+        turns, data = count(), place / "logd"
 
         def recover() -> Sample:
-            nonlocal data
             turn = next(turns)
-            data = place / f"logd-{turn}"
+            shutil.rmtree(data, ignore_errors=True)  # of the turn before
             data.mkdir()
             with peers.logd_on(data, place / f"{turn}-filled.log", "--fsync", "never") as peer:
                 setting.programs.load("logd", peer.port, load)
