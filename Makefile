@@ -5,24 +5,27 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 BENCH_READY := $(VENV)/bench-ready
+SPARK_READY := $(VENV)/spark-ready
+PIPELINE_READY := $(VENV)/pipeline-ready
 DATA ?= data
 
 .DEFAULT_GOAL := help
 SHIPPERS := rsyslog rsyslog-elasticsearch libestr0 libfastjson4 liblognorm5 \
 	syslog-ng-core syslog-ng-mod-http libivykis0 libnet1 libpcre3 libwrap0 prometheus
+
 RABBITMQ := rabbitmq-server erlang-base erlang-asn1 erlang-crypto erlang-eldap erlang-inets erlang-mnesia \
 	erlang-os-mon erlang-parsetools erlang-public-key erlang-runtime-tools erlang-ssl erlang-syntax-tools \
 	erlang-tools erlang-xmerl
 # Flags of the benchmark: make bench BENCH='--full --repeat 5'
 BENCH ?=
 
-.PHONY: help run test check unit integration clients damage faults web browser test-faults mutations bench bench-document packages shippers bench-packages browser-packages constraints clean
+.PHONY: help run test check unit integration clients damage faults web security browser operations spark pipeline test-faults mutations bench bench-document packages shippers bench-packages browser-packages operations-packages spark-packages constraints clean
 
 help:
 	@echo "make run     set up, start the daemon on 127.0.0.1:1774 with its data in ./$(DATA)"
 	@echo "make test    set up, then lint, type check and run every test"
 	@echo "make check   lint and type check only;  make unit, integration, clients, damage, faults, web,"
-	@echo "             browser: one part of the tests"
+	@echo "             security, browser, operations, spark, pipeline: one part of the tests"
 	@echo "make test-faults   the long part: thousands of kills and crashes, and what it survived"
 	@echo "make mutations     take safety measures out of a copy, one by one, and see a test notice"
 	@echo "make bench   measure, as ratios to other things measured in the same run; 20 minutes"
@@ -43,6 +46,14 @@ $(BENCH_READY): $(READY)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
 	@touch $@
 
+$(SPARK_READY): $(READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark]'
+	@touch $@
+
+$(PIPELINE_READY): $(SPARK_READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark,object-store]'
+	@touch $@
+
 run: $(READY)
 	@echo "logd starts on 127.0.0.1:1774; its data is in ./$(DATA). Stop it with Ctrl-C. In another terminal, try:"
 	@echo "  $(BIN)/log-cli write app 'hello, log'"
@@ -51,7 +62,7 @@ run: $(READY)
 	@echo "or open http://127.0.0.1:1775/ in a browser"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
-test: check packages unit integration clients damage faults web browser
+test: check packages unit integration clients damage faults web security browser operations spark pipeline
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -76,15 +87,35 @@ faults: $(READY)
 web: $(READY) packages shippers
 	$(BIN)/pytest -rs tests/web
 
+# Who must not get in, and how much of them there may be: tokens, TLS, limits, floods.
+security: $(READY)
+	$(BIN)/pytest -rs tests/security
+
 # The page in a real browser. Pictures of it are left in build/screenshots.
 browser: $(READY) browser-packages
 	$(BIN)/pytest -rs tests/browser
 
-test-faults: $(READY) packages
-	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults
+# The units, the container, backups, and an installation in a clean Debian below build/.
+operations: $(READY) packages operations-packages
+	$(BIN)/pytest -rs tests/operations
+
+# Spark with real daemons: reading, writing, streams that are killed, and a cluster on this machine.
+spark: $(READY) spark-packages
+	@$(MAKE) --no-print-directory $(SPARK_READY) || echo "tests with Spark will be skipped"
+	$(BIN)/pytest -rs tests/spark
+
+# Archive, history and import: with Spark, an object store, and kills.
+pipeline: $(READY) packages spark-packages
+	@$(MAKE) --no-print-directory $(PIPELINE_READY) || echo "tests of the archive will be skipped"
+	$(BIN)/pytest -rs tests/pipeline
+
+test-faults: $(READY) packages spark-packages
+	@$(MAKE) --no-print-directory $(PIPELINE_READY) || echo "tests with Spark will be skipped"
+	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults tests/spark tests/pipeline \
+		tests/operations/test_backup.py tests/operations/test_backup_under_load.py
 
 # Take safety measures out of a copy of the code one by one; a named test has to notice each.
-mutations: $(READY) packages
+mutations: $(PIPELINE_READY) packages spark-packages
 	$(BIN)/python tests/mutations.py
 
 # What the tests want from Debian. Without root or a registry the tests that need it say so and skip.
@@ -106,15 +137,25 @@ browser-packages:
 	@./packages.sh chromium chromium-driver fonts-dejavu-core || \
 		echo "tests of the page will be skipped, and say so"
 
+operations-packages:
+	@./packages.sh systemd debootstrap util-linux || echo "tests of the units will be skipped, and say so"
+	@./unpack.sh build/prometheus prometheus || echo "tests with promtool will be skipped, and say so"
+	@tests/operations/debian-root.sh build/debian || echo "tests in a clean Debian will be skipped, and say so"
+
+# Spark runs on Java, 17 or later.
+spark-packages:
+	@./java.sh || echo "tests with Spark will be skipped, and say so"
+
 # RabbitMQ is unpacked and not installed: its package would start a service, and leave one running.
 bench-packages:
 	@./packages.sh redis-server nats-server wrk gcc libc6-dev || \
 		echo "figures of redis-server, nats-server or wrk will be left out"
 	@./unpack.sh build/rabbitmq $(RABBITMQ) || echo "figures of RabbitMQ will be left out"
 
-bench: $(READY) bench-packages
+bench: $(READY) bench-packages spark-packages
 	@$(MAKE) --no-print-directory $(BENCH_READY) || \
 		echo "plots, and figures beside redis-py, nats-py or rstream, will be left out"
+	@$(MAKE) --no-print-directory $(SPARK_READY) || echo "figures of Spark will be left out"
 	$(BIN)/python -m bench --json build/bench/figures.json $(BENCH)
 
 # Put what the last `make bench` found into the document, so that nobody types figures.
@@ -122,7 +163,7 @@ bench-document: $(BENCH_READY)
 	$(BIN)/python -m bench --stored build/bench/figures.json --plots docs/plots --markdown docs/benchmarks.md
 
 # Take the versions that are installed now as the ones to install from now on: names and versions only.
-constraints: $(BENCH_READY)
+constraints: $(BENCH_READY) $(SPARK_READY)
 	$(BIN)/pip freeze --exclude-editable | grep -E '^[A-Za-z0-9._-]+==[^ ]+$$' > constraints.txt
 
 clean:

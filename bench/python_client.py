@@ -5,18 +5,27 @@ from __future__ import annotations
 import time
 
 from bench.client_task import Task, run, sizes, task_from_arguments
-from logd import Client, Reader, Writer
+from logd import Client, Endpoint, Reader, Writer
+from logd.addresses import Target
+
+
+def target(task: Task) -> Target:
+    """Behind @ stands a directory with what to show there, see tls_rows."""
+    address, at, secrets = task.address.partition("@")
+    if not at:
+        return address
+    return Endpoint(address, token_file=f"{secrets}/token", ca=f"{secrets}/ca.pem")
 
 
 def write(task: Task) -> float:
     """One call per message, until the last one is acknowledged."""
     values = task.values()
     start = time.perf_counter()
-    with Writer(task.address, task.topic) as writer:
+    with Writer(target(task), task.topic) as writer:
         for value in values:
             writer.write(value)
     elapsed = time.perf_counter() - start
-    with Client(task.address) as client:
+    with Client(target(task)) as client:
         task.check_stored(int(client.stats(task.topic)["next"]))
     return elapsed
 
@@ -25,7 +34,7 @@ def read(task: Task) -> float:
     """Message by message, each checked, split and looked at."""
     start = time.perf_counter()
     seen = seen_bytes = 0
-    with Reader(task.address, task.topic, start="first", limit=task.messages) as reader:
+    with Reader(target(task), task.topic, start="first", limit=task.messages) as reader:
         for message in reader:
             seen += 1
             seen_bytes += len(message.value)
@@ -38,7 +47,7 @@ def read_batches(task: Task) -> float:
     """The same by whole batches: what an application that works on lists of messages gets."""
     start = time.perf_counter()
     seen = seen_bytes = 0
-    with Reader(task.address, task.topic, start="first", limit=task.messages) as reader:
+    with Reader(target(task), task.topic, start="first", limit=task.messages) as reader:
         for batch in reader.batches():
             seen += len(batch.messages)
             seen_bytes += sizes(batch.messages)

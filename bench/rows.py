@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from bench import client_rows, follow_rows, growth_rows, http_rows, push_rows, read_rows, rest_rows
+from bench import (
+    client_rows,
+    follow_rows,
+    growth_rows,
+    http_rows,
+    push_rows,
+    read_rows,
+    rest_rows,
+    spark_rows,
+    tls_rows,
+)
 from bench.measure import Row
 
 ROWS: tuple[Row, ...] = (
@@ -12,6 +22,8 @@ ROWS: tuple[Row, ...] = (
     *rest_rows.NEIGHBOURS,
     *client_rows.ROWS,
     *http_rows.ROWS,
+    *tls_rows.ROWS,
+    *spark_rows.ROWS,
     *growth_rows.ROWS,
     *rest_rows.ROWS,
 )

@@ -14,9 +14,14 @@ import sys
 import typer
 
 from cli import connect, failures
+from cli.archive import archive
+from cli.archive_partition import archive_partition
+from cli.backup import backup, restore
 from cli.bench import bench
 from cli.check import check
 from cli.forward import forward
+from cli.history import history
+from cli.import_ import import_
 from cli.ping import ping
 from cli.read import read
 from cli.repair import repair
@@ -42,13 +47,37 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (write, read, tail, stats, topics, ping, forward, bench, check, repair):
+for command in (
+    write,
+    read,
+    tail,
+    stats,
+    topics,
+    ping,
+    forward,
+    bench,
+    check,
+    repair,
+    backup,
+    restore,
+):
     app.command(cls=WatchCommand if command is stats else None)(command)
+app.command("archive")(archive)
+app.command("archive-partition")(archive_partition)
+app.command("history")(history)
+app.command("import")(import_)
 
 
 @app.callback()
-def everywhere(ctx: typer.Context, host: connect.GlobalHost = connect.DEFAULT_HOST) -> None:
-    ctx.obj = host
+def everywhere(
+    ctx: typer.Context,
+    host: connect.GlobalHost = connect.DEFAULT_HOST,
+    token_file: connect.TokenFile = None,
+    ca: connect.Ca = None,
+    cert: connect.Cert = None,
+    key: connect.Key = None,
+) -> None:
+    ctx.obj = connect.Everywhere(host, token_file, ca, cert, key)
 
 
 def main() -> None:

@@ -26,6 +26,8 @@ from cli.show import Quiet
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from logd.addresses import Target
+
 Topic = Annotated[
     str | None,
     typer.Argument(
@@ -150,7 +152,7 @@ def _measure(works: list[Work]) -> Measured:
 
 
 def _pusher(
-    address: str, topic: str, share: list[tuple[int, int]], size: int, advance: Advance
+    address: Target, topic: str, share: list[tuple[int, int]], size: int, advance: Advance
 ) -> Work:
     def push() -> Measured:
         from logd.client import Client
@@ -170,7 +172,7 @@ def _pusher(
     return push
 
 
-def _first_offset(address: str, topic: str, messages: int) -> int:
+def _first_offset(address: Target, topic: str, messages: int) -> int:
     """Where the newest so many messages start; others may have pushed between them."""
     from logd.client import Client
 
@@ -179,7 +181,7 @@ def _first_offset(address: str, topic: str, messages: int) -> int:
         return max(info.first, info.next - messages)
 
 
-def _reader(address: str, topic: str, first: int, messages: int, advance: Advance) -> Work:
+def _reader(address: Target, topic: str, first: int, messages: int, advance: Advance) -> Work:
     def read() -> Measured:
         from logd.reader import Reader
 

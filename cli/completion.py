@@ -8,6 +8,9 @@ from typing import Any
 
 import typer
 
+from cli import connect
+from cli.failures import Misuse
+
 TIMEOUT_S = 0.5  # a person waits for it
 
 
@@ -16,7 +19,7 @@ def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
 
     try:
         return sorted(name for name in _names(ctx) if name.startswith(incomplete))
-    except (LogdError, OSError, ValueError):
+    except (LogdError, Misuse, OSError, ValueError):
         return []  # the line is being typed: no place for an error
 
 
@@ -24,11 +27,13 @@ def _names(ctx: typer.Context) -> list[str]:
     data_dir = _typed(ctx, "data_dir")
     if data_dir:
         return [path.name for path in (Path(data_dir) / "topics").iterdir() if path.is_dir()]
-    from logd.addresses import DEFAULT_ADDRESS
     from logd.client import Client
 
-    address = _typed(ctx, "host") or os.environ.get("LOGD_HOST") or DEFAULT_ADDRESS
-    with Client(address, timeout_s=TIMEOUT_S) as client:
+    host = _typed(ctx, "host") or os.environ.get("LOGD_HOST") or connect.DEFAULT_HOST
+    names = connect.Everywhere._fields[1:]
+    shown = [_typed(ctx, name) or os.environ.get(f"LOGD_{name.upper()}") for name in names]
+    target = connect.endpoint(connect.Everywhere(host, *shown), [host])
+    with Client(target, timeout_s=TIMEOUT_S) as client:
         return [info.topic for info in client.topics()]
 
 

@@ -30,6 +30,7 @@ HINTS = {
     "out-of-range": "start at --offset first or next, or add --or-first to skip what is gone",
     "faulted": "these offsets are damaged on disk; read on behind them with --offset",
     "checksum": "the bytes were changed on a disk or on the way; try again, then check both disks",
+    "unauthorized": "give the file that holds it with --token-file, or LOGD_TOKEN_FILE",
     "no-space": "make room on the server's disk, then write again",
     "busy": "try again in a moment",
     "shutting-down": "try again when the daemon is back",
@@ -39,9 +40,18 @@ HINTS = {
 def explain(error: Exception) -> tuple[int, str] | None:
     """The exit code and the sentence for an error; None for a bug, where a traceback helps."""
     from logd.addresses import ConnectionLost
-    from logd.errors import DamagedBatch, DataDirError, Faulted, LogdError, OutOfRange
+    from logd.disk import SyncFailed
+    from logd.errors import (
+        ArchiveError,
+        DamagedBatch,
+        DataDirError,
+        Faulted,
+        LogdError,
+        OutOfRange,
+        SparkError,
+    )
 
-    if isinstance(error, DataDirError):
+    if isinstance(error, DataDirError | ArchiveError | SparkError):
         return USAGE, error.text
     if isinstance(error, LogdError):
         code = LOSS if isinstance(error, OutOfRange | Faulted | DamagedBatch) else REFUSED
@@ -49,6 +59,8 @@ def explain(error: Exception) -> tuple[int, str] | None:
         return code, f"{error}; {hint}" if hint else str(error)
     if isinstance(error, ConnectionLost):
         return NO_CONNECTION, str(error)
+    if isinstance(error, SyncFailed):
+        return LOSS, f"a disk failed to keep what was written: {error}"
     if isinstance(error, Misuse | OSError):
         return USAGE, str(error)
     return None

@@ -115,7 +115,7 @@ def forward(
         notice(text, quiet)
 
     fields = _fields(field or [])
-    hosts = [connect.address(ctx, each) for each in host or [ctx.obj]]
+    target = connect.address(ctx, *(host or []))
     per_line = 4096 if add_path else 1 + len(repr(fields))
     options = Options(
         Patterns(paths, exclude or []),
@@ -128,7 +128,7 @@ def forward(
     )
     state = StateDir(state_dir or default_path(checked_topic(topic)), checked_topic(topic))
     memory = remember(state, lambda after: leftover(state.spool, after))
-    outbox = Outbox(hosts if len(hosts) > 1 else hosts[0], topic, state.spool, say)
+    outbox = Outbox(target, topic, state.spool, say)
     try:
         forwarder = Forwarder(state, memory, outbox, options, say)
         _obey_signals(forwarder)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table as Grid
     from rich.text import Text
 
+    from logd.addresses import Target
     from logd.client import Client
 
 MAX_ROWS = 50  # each topic that is shown costs a request
@@ -36,7 +37,7 @@ class Moment(NamedTuple):
     notes: dict[str, str]  # of topics with something to worry about
 
 
-def run(address: str, topic: str | None, every_s: float, output: Table) -> None:
+def run(address: Target, topic: str | None, every_s: float, output: Table) -> None:
     from logd.client import Client
 
     with Client(address) as client:

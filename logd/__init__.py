@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from logd.addresses import ConnectionLost
+    from logd.addresses import ConnectionLost, Endpoint
     from logd.client import Client
     from logd.errors import LogdError
     from logd.handler import LogdHandler
@@ -20,6 +20,7 @@ _HOMES = {
     "At": "requests",
     "Client": "client",
     "ConnectionLost": "addresses",
+    "Endpoint": "addresses",
     "LogdError": "errors",
     "LogdHandler": "handler",
     "Message": "reading",
@@ -33,6 +34,7 @@ __all__ = [
     "At",
     "Client",
     "ConnectionLost",
+    "Endpoint",
     "LogdError",
     "LogdHandler",
     "Message",

@@ -4,13 +4,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 DEFAULT_PORT = 1774
 DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
+TLS = "tls://"
 
-_ADDRESS = re.compile(r"(?:\[([^\[\]\s]+)\]|([^:\[\]\s]+))(?::([0-9]{1,5}))?")
+_ADDRESS = re.compile(r"(?:tls://)?(?:\[([^\[\]\s]+)\]|([^:/\[\]\s]+))(?::([0-9]{1,5}))?")
 
-Target = str | Sequence[str]  # one address, or several to try in order
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A daemon that asks who is there: its address, or several, and what to show it.
+
+    A token is given as it is, or as a file that is read for each connection. `ca` is a PEM file
+    with those who may sign the daemon's certificate (none: whom the system trusts); `cert` and
+    `key` are the client's own. Plain values, so that it can be pickled.
+    """
+
+    address: str | tuple[str, ...] = DEFAULT_ADDRESS
+    token: str | None = field(default=None, repr=False)
+    token_file: str | None = None
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.token is not None and self.token_file is not None:
+            raise ValueError("give a token or a file with one, not both")
+        if self.key is not None and self.cert is None:
+            raise ValueError("a key is of no use without its cert")
+        has_tls_only = self.ca is not None or self.cert is not None
+        if has_tls_only and not all(map(is_tls, addresses(self.address))):
+            raise ValueError(f"ca and cert are for TLS; write {TLS}host:port for the address")
+
+
+Target = str | Sequence[str] | Endpoint  # one address, or several to try in order
 
 
 class ConnectionLost(ConnectionError):
@@ -26,8 +55,14 @@ def parse_address(address: str) -> tuple[str, int]:
     return match[1] or match[2], port
 
 
+def is_tls(address: str) -> bool:
+    return address.startswith(TLS)
+
+
 def addresses(target: Target) -> list[str]:
     """The addresses to try, in order; ValueError where one is none."""
+    if isinstance(target, Endpoint):
+        return addresses(target.address)
     found = target.split(",") if isinstance(target, str) else list(target)
     for address in found:
         parse_address(address)
@@ -52,4 +87,6 @@ def lost(address: str, why: str) -> ConnectionLost:
 def reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
+    if verification := getattr(error, "verify_message", None):
+        return f"its certificate is not to be trusted: {verification}"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

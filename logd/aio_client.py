@@ -33,7 +33,7 @@ class Client:
 
     def __init__(self, target: Target = DEFAULT_ADDRESS, *, timeout_s: float | None = 10.0) -> None:
         self.timeout_s = timeout_s
-        self._addresses = addresses(target)
+        self._target, self._addresses = target, addresses(target)
         self._connection: Connection | None = None
 
     async def open(self) -> Self:
@@ -42,7 +42,7 @@ class Client:
             raise RuntimeError("this Client was opened before; make a new one")
         for address in self._addresses:
             try:
-                self._connection = await connect(address, self.timeout_s)
+                self._connection = await connect(address, self._target, self.timeout_s)
                 return self
             except ConnectionLost as error:
                 failure = error

@@ -16,9 +16,10 @@ import socket
 from collections import deque
 from typing import Any, TypeVar, cast
 
-from logd.addresses import ConnectionLost, lost, nobody_at, parse_address, reason
+from logd import commands, credentials
+from logd.addresses import ConnectionLost, Target, lost, nobody_at, parse_address, reason
 from logd.commands import Command
-from logd.errors import LogdError
+from logd.errors import LogdError, Unauthorized
 from logd.replies import NotLogd, Replies, Reply
 
 _GRACE_S = 0.01  # a program that held up the loop has to read what has come before it judges
@@ -27,16 +28,19 @@ _SILENCE = TimeoutError()
 T = TypeVar("T")
 
 
-async def connect(address: str, timeout_s: float | None) -> Connection:
-    """ConnectionLost where nobody answers in time."""
+async def connect(address: str, target: Target, timeout_s: float | None) -> Connection:
+    """ConnectionLost where nobody answers in time. A token is on its way when this returns."""
     loop, (host, port) = asyncio.get_running_loop(), parse_address(address)
     try:
+        secure, line = credentials.context(address, target), credentials.auth_line(target)
         async with asyncio.timeout(timeout_s):
             _, connection = await loop.create_connection(
-                lambda: Connection(address, timeout_s), host, port
+                lambda: Connection(address, timeout_s), host, port, ssl=secure
             )
     except (OSError, UnicodeError) as error:
         raise nobody_at(address, error) from error
+    if line:
+        connection.introduce(line)
     return connection
 
 
@@ -80,6 +84,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.writelines(pieces)
         self._watch()
         return future
+
+    def introduce(self, line: bytes) -> None:
+        """Send a token; if it is refused, whatever is sent behind it is refused for that."""
+        future = self.send(commands.introduction(line))
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def hang_up(self, why: str = "it was closed here") -> None:
         """End it now. Who waits for an answer gets ConnectionLost."""
@@ -139,12 +148,23 @@ class Connection(asyncio.BufferedProtocol):
             answer = error
         self._due.popleft()
         if isinstance(answer, LogdError):
+            if isinstance(answer, Unauthorized):
+                self._turned_away(answer)
             if not future.done():
                 future.set_exception(answer)
             if answer.closes:
                 self.hang_up(f"it closed the connection ({answer})")
         elif not future.done():
             future.set_result(answer)
+
+    def _turned_away(self, refusal: Unauthorized) -> None:
+        """Nothing behind it will be answered, and this is why: better told than a lost line."""
+        due, self._due = self._due, deque()
+        for _, future in due:
+            if not future.done():
+                future.set_exception(refusal)
+        if not due:
+            self._unasked = refusal
 
     def _take_rest(self) -> None:
         """The loop gives up on a socket that takes no more, and does not read what is still in it.
@@ -153,6 +173,8 @@ class Connection(asyncio.BufferedProtocol):
         """
         assert self._transport is not None
         there = self._transport.get_extra_info("socket")
+        if self._transport.get_extra_info("sslcontext") is not None:
+            return  # it would be what TLS has made of it
         try:
             with socket.socket(fileno=os.dup(there.fileno())) as rest:
                 rest.setblocking(False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from logd.access import Grant
 from logd.batch import LINES
 from logd.commands import Batches, Pushed
 from logd.errors import LogdError, ShuttingDown
@@ -37,6 +38,8 @@ class _Asked:
 
 
 class _Pushing:
+    clients = 1
+
     def __init__(self, service: Service) -> None:
         self._service = service
         self.content: Pushes | Batch = _UNCHECKED
@@ -54,16 +57,27 @@ class _Pushing:
 
 
 class Asking:
-    def __init__(self, service: Service) -> None:
+    """For everybody; `by` gives the same for somebody who may not do everything."""
+
+    def __init__(
+        self, service: Service, grant: Grant | None = None, whole: Asking | None = None
+    ) -> None:
         self.service = service
         self.stopping = False
+        self._grant, self._whole = grant, whole or self
+
+    def by(self, grant: Grant | None) -> Asking:
+        return self if grant is None else Asking(self.service, grant, self)
+
+    def _check(self, request: Request) -> Request:
+        if self._whole.stopping:
+            raise ShuttingDown("the daemon is stopping; try again in a moment")
+        return request if self._grant is None else self._grant.admit(request)
 
     async def reply(self, request: Request) -> Reply:
         """The answer to any command but a push, as the protocol has it."""
-        if self.stopping:
-            raise ShuttingDown("the daemon is stopping; try again in a moment")
         asked = _Asked()
-        self.service.handle(request, asked)
+        self.service.handle(self._check(request), asked)
         return await asked.answer
 
     async def text(self, request: Request) -> bytes:
@@ -75,8 +89,7 @@ class Asking:
         return body
 
     async def push(self, push: Push) -> Pushed:
-        if self.stopping:
-            raise ShuttingDown("the daemon is stopping; try again in a moment")
+        self._check(push)
         pushing = _Pushing(self.service)
         self.service.push_batch(push, pushing)
         return await pushing.answer

@@ -201,7 +201,8 @@ def inflate(body: Buffer, limit_bytes: int) -> bytes:
         if frame.dict_id:
             raise BadRequest("zstd dictionaries are not supported")
         if frame.content_size > limit_bytes:
-            raise TooLarge(f"the zstd frame inflates past {limit_bytes} bytes")
+            text = f"the zstd frame inflates past {limit_bytes} bytes"
+            raise TooLarge(text, closes=False)  # its length on the wire was all right
         inflater = zstandard.ZstdDecompressor(max_window_size=1 << 27)
         return inflater.decompress(body, max_output_size=limit_bytes, allow_extra_data=False)
     except zstandard.ZstdError as error:
@@ -236,10 +237,16 @@ def split_body(body: Buffer, enc: str, limit_bytes: int = 1 << 30) -> list[bytes
 
 def _sizes(body: bytes | bytearray) -> tuple[list[int], int]:
     """The sizes in a sized body's first line, and where its messages start."""
+    line, start = sizes_line(body)
+    sizes = list(map(int, line.split(b" ")))
+    if sum(sizes) != len(body) - start:
+        raise BadRequest("the sizes of the body do not add up to its length")
+    return sizes, start
+
+
+def sizes_line(body: bytes | bytearray) -> tuple[bytes | bytearray, int]:
+    """A sized body's first line, which is numbers and spaces, and where its messages start."""
     end = body.find(b"\n")
     if end < 0 or not _SIZES.fullmatch(body, 0, end):
         raise BadRequest("a sized body must start with a line of sizes")
-    sizes = list(map(int, body[:end].split(b" ")))
-    if sum(sizes) != len(body) - end - 1:
-        raise BadRequest("the sizes of the body do not add up to its length")
-    return sizes, end + 1
+    return body[:end], end + 1

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Self, TypeVar
 
-from logd import commands
+from logd import commands, credentials
 from logd.addresses import (
     DEFAULT_ADDRESS,
     ConnectionLost,
@@ -24,7 +24,6 @@ from logd.addresses import (
     addresses,
     lost,
     nobody_at,
-    parse_address,
     reason,
 )
 from logd.commands import Batches, Command, Cursor, PartitionInfo, Pushed, TopicInfo
@@ -43,7 +42,8 @@ class Client:
         self._due: deque[Command[Any]] = deque()
         self._replies = Replies()
         self._socket: socket.socket | None = None
-        self._socket, self.address = _connect(target, timeout_s)
+        # The answer to a token, where one was sent, comes before all others.
+        (self._socket, self._awaits_welcome), self.address = _connect(target, timeout_s)
 
     def __enter__(self) -> Self:
         return self
@@ -195,11 +195,19 @@ class Client:
         """Has something of a reply come in, so that `receive` will not wait for its start?"""
         if not self._replies.is_between:
             return True
+        connection = self._connected()
+        held_back = getattr(connection, "pending", None)  # of TLS
+        if held_back is not None and held_back():
+            return True
         poll = select.poll()
-        poll.register(self._connected(), select.POLLIN)
+        poll.register(connection, select.POLLIN)
         return bool(poll.poll(0))
 
     def _reply(self, connection: socket.socket) -> Reply | LogdError:
+        if self._awaits_welcome:
+            self._awaits_welcome = False
+            if isinstance(refusal := self._reply(connection), LogdError):
+                return refusal
         while (reply := self._replies.take()) is None:
             with self._replies.room() as room:
                 size = connection.recv_into(room)
@@ -215,13 +223,11 @@ class Client:
         return self._socket
 
 
-def _connect(target: Target, timeout_s: float | None) -> tuple[socket.socket, str]:
+def _connect(target: Target, timeout_s: float | None) -> tuple[tuple[socket.socket, bool], str]:
     """The first of the addresses that answers; else what was wrong with the last."""
     for address in addresses(target):
         try:
-            connection = socket.create_connection(parse_address(address), timeout_s)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return connection, address
+            return credentials.connect(address, target, timeout_s), address
         except (OSError, UnicodeError) as error:
             failure = nobody_at(address, error)
     raise failure

@@ -110,6 +110,11 @@ def commit(topic: str, name: str, offset: int) -> Command[Cursor]:
     return Command(b"COMMIT %s %s %d\r\n" % words, b"", _cursor)
 
 
+def introduction(line: bytes) -> Command[None]:
+    """A token, as `credentials` writes it."""
+    return Command(line, b"", _nothing)
+
+
 CONFIG: Command[dict[str, str]]
 HELP: Command[str]
 PING: Command[None]

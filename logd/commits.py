@@ -7,11 +7,19 @@ cut may take; with fsync=always the pushes in them wait here for their answer.
 from __future__ import annotations
 
 from collections import deque
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from logd.durability import Gathering, Policy
 
-T = TypeVar("T")
+
+class Waiter(Protocol):
+    """Whoever is answered after a sync: so many clients."""
+
+    @property
+    def clients(self) -> int: ...
+
+
+T = TypeVar("T", bound=Waiter)
 # A roll has to sync whatever its partition has unsynced, and pushes wait for it. So that this is
 # never much, a sync starts beside the pushes once so much has gathered, in every mode.
 _FAR_BYTES = 32 << 20
@@ -34,7 +42,7 @@ class Commits(Generic[T]):
         self.written = self.synced = Mark(0, 0, 0, 0)
         self._gathering = Gathering()
         self._awaiting: deque[tuple[int, list[T], int]] = deque()  # up to which offset, who
-        self.awaiting = 0  # clients; a T may stand for several
+        self.awaiting = 0  # clients
         self._oldest_at_s = 0.0  # when the oldest unsynced batch was written, or before
 
     @property
@@ -50,10 +58,11 @@ class Commits(Generic[T]):
             self._oldest_at_s = now_s
         self.written = mark
 
-    def await_sync(self, waiting: list[T], clients: int) -> bool:
+    def await_sync(self, waiting: list[T]) -> bool:
         """Keep these until they are synced. False if they need not wait."""
         if not (self.policy.answers_wait and self.unsynced):
             return False
+        clients = sum(waiter.clients for waiter in waiting)
         self._awaiting.append((self.written.next, waiting, clients))
         self.awaiting += clients
         return True

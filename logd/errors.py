@@ -74,7 +74,7 @@ class Forbidden(LogdError):
 
 
 class Unauthorized(LogdError):
-    code, status = "unauthorized", 401
+    code, status, closes = "unauthorized", 401, True
 
 
 class Busy(LogdError):
@@ -135,3 +135,15 @@ class DataDirError(LogdError):
     """The data directory cannot be used as it is. Stops a start; never sent to a client."""
 
     code = "io"
+
+
+class ArchiveError(LogdError):
+    """The archive cannot be used as it is. The text says what to do about it."""
+
+    code = "io"
+
+
+class SparkError(LogdError):
+    """Spark cannot be had, or a job of it failed. The text says what to do about it."""
+
+    code = "internal"

@@ -33,9 +33,7 @@ class Expiry:
         now_s: Callable[[], float],
     ) -> None:
         self._topic = topic
-        self._limits = Limits(config.max_partitions, config.max_bytes, config.max_age_s)
-        self._command = config.delete_hook
-        self._timeout_s = config.hook_timeout_s
+        self.configure(config)
         self._view = view
         self._running = running
         self._offload_hook = offload_hook
@@ -44,6 +42,12 @@ class Expiry:
         self._retry_at_s = 0.0
         self._due = 0
         self.failures = 0  # in a row
+
+    def configure(self, config: Config) -> None:
+        """The settings, at the start and after a reload; a hook under way goes on as it began."""
+        self._limits = Limits(config.max_partitions, config.max_bytes, config.max_age_s)
+        self._command = config.delete_hook
+        self._timeout_s = config.hook_timeout_s
 
     @property
     def is_busy(self) -> bool:

@@ -1,6 +1,7 @@
 # Types for express.py, where it is compiled. Nothing here changes what it does.
 
 cdef class SinglePushes:
+    cdef public object clients
     cdef public object content
     cdef public object messages
     cdef public object offset
@@ -14,13 +15,15 @@ cdef class Singles:
     cdef list _waiting
     cdef Py_ssize_t _size
     cdef public Py_ssize_t call_at
+    cdef public bint is_open
 
     cpdef add(self, bytes body, who)
 
 
 cdef class Express:
-    cdef public object parser
-    cdef public dict _topics
+    cdef public bytes _again_line
+    cdef public object _again_size
+    cdef public Singles _again_singles
     cdef public object _write
     cdef public object _queue
     cdef public object _slots

@@ -31,15 +31,13 @@ class Waiting(Protocol):
 class SinglePushes:
     """A pending push that stands for many: a batch's worth of them."""
 
-    __slots__ = ("content", "messages", "offset", "waiting")
+    __slots__ = ("clients", "content", "messages", "offset", "waiting")
 
     def __init__(self, topic: str, bodies: list[bytes], waiting: list[Waiting]) -> None:
         self.content: Pushes | Batch = Pushes(topic, [b"".join(bodies)], [len(bodies)])
         self.waiting = waiting
+        self.clients = len(waiting)
         self.offset = self.messages = 0
-
-    def __len__(self) -> int:
-        return len(self.waiting)
 
     def stored(self) -> None:
         offset = self.offset
@@ -61,6 +59,7 @@ class Singles:
         self._waiting: list[Waiting] = []
         self._size = 0
         self.call_at = 1
+        self.is_open = True  # else the topic wants to refuse each push itself
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -88,9 +87,9 @@ class Singles:
 class Express:
     """The part of a connection that single messages meet. What they wait for is said by flags."""
 
-    def __init__(self, parser: Any, topics: dict[str, Any]) -> None:
-        self.parser = parser
-        self._topics = topics
+    def __init__(self) -> None:
+        self._again_line, self._again_size = b"", 0  # one push: its command line, and all of it
+        self._again_singles: Singles | None = None  # of the topic that it goes to
         self._write: Callable[[bytes], object] = _nowhere
         self._queue: deque[Any] = deque()  # requests that are not started yet
         self._slots: deque[Any] = deque()  # pushes under way, in order
@@ -103,6 +102,14 @@ class Express:
         self._closing = False
         self._is_active = True  # since the last sweep
 
+    def data_received(self, data: bytes) -> None:
+        """What the loop calls. Anything but a single message goes to `feed`."""
+        if not self.take_single(data):
+            self.feed(data)
+
+    def feed(self, data: bytes) -> None:
+        raise NotImplementedError
+
     def take_single(self, data: bytes) -> bool:
         """Take a single message to its topic, if it is one and nothing is under way before it."""
         if (
@@ -110,15 +117,14 @@ class Express:
             or self._write_is_paused or self._ending or self._closing
         ):  # fmt: skip
             return False
-        parser = self.parser
-        body = one_more(data, parser.again_line, parser.again_size)
+        singles = self._again_singles
+        if singles is None or not singles.is_open:
+            return False
+        body = one_more(data, self._again_line, self._again_size)
         if body is None:
             return False
-        topic = self._topics.get(parser.again_topic)
-        if topic is None:
-            return False
         self._is_active = self._single_is_sent = True
-        topic.singles.add(body, self)
+        singles.add(body, self)
         return True
 
     def single_stored(self, offset: int) -> None:

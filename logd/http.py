@@ -21,16 +21,19 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from logd import http_bodies, http_ingest, http_openapi, http_page, http_reads, metrics
+from logd.access import Grant
 from logd.asking import Asking
 from logd.commands import Batches
 from logd.config import Config
-from logd.errors import TRY_AGAIN, LogdError, OutOfRange, TooLarge
+from logd.errors import TRY_AGAIN, LogdError, OutOfRange, TooLarge, Unauthorized
+from logd.http_access import CHALLENGES, OPEN_PATHS, grant_of
 from logd.http_guard import SAFE_HEADERS, Guard
 from logd.http_log import post_log
 from logd.http_protocol import bounded
 from logd.requests import Topics, number, topic_name
 from logd.service import Service
 from logd.tcp import Connections
+from logd.tls import DoorContext
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -44,8 +47,8 @@ class App:
 
     def __init__(self, service: Service, connections: Connections, config: Config) -> None:
         self.asking = Asking(service)
-        self._connections, self._config = connections, config
-        self._guard = Guard(config.http_names)
+        self._connections = connections
+        self.take(config)
         self.routes = [
             Route("/topics", self.topics),
             Route("/topics/{topic}", self.topic, methods=["GET"]),
@@ -65,10 +68,17 @@ class App:
         ]
         self._app = Starlette(routes=self.routes, exception_handlers={LogdError: refused})
 
+    def take(self, config: Config) -> None:
+        """The settings, at the start and after a reload."""
+        self._guard = Guard(config.http_names)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         send = _with_safe_headers(send)
         try:
             self._guard.check(scope["headers"])
+            access = self.asking.service.access
+            if access is not None and scope["path"] not in OPEN_PATHS:
+                scope["grant"] = grant_of(access, scope)
         except LogdError as error:
             await _refusal(error)(scope, receive, send)  # type: ignore[arg-type]
             return
@@ -81,7 +91,7 @@ class App:
 
     async def topics(self, request: Request) -> Response:
         glob = request.query_params.get("glob", "*")
-        lines = (await self.asking.text(Topics(glob))).decode().splitlines()
+        lines = (await self._asking(request).text(Topics(glob))).decode().splitlines()
         names = ("first", "next", "bytes", "partitions")
         rows = []
         for line in lines:
@@ -90,10 +100,10 @@ class App:
         return JSONResponse(rows)
 
     async def topic(self, request: Request) -> Response:
-        return JSONResponse(_typed(await http_reads.stats(self.asking, _topic(request))))
+        return JSONResponse(_typed(await http_reads.stats(self._asking(request), _topic(request))))
 
     async def stats(self, request: Request) -> Response:
-        return JSONResponse(_typed(await http_reads.stats(self.asking)))
+        return JSONResponse(_typed(await http_reads.stats(self._asking(request))))
 
     async def messages(self, request: Request) -> Response:
         accept = request.headers.get("accept", "")
@@ -101,8 +111,8 @@ class App:
         if request.method == "HEAD":
             return Response(media_type=asked.form)
         if asked.form == http_reads.RAW:
-            return _raw(await http_reads.raw(self.asking, asked))
-        pieces = http_reads.messages(self.asking, asked)
+            return _raw(await http_reads.raw(self._asking(request), asked))
+        pieces = http_reads.messages(self._asking(request), asked)
         try:
             first = await anext(pieces)  # a refusal comes before the response has begun
         except StopAsyncIteration:
@@ -118,12 +128,12 @@ class App:
         if last:
             asked.start = number(last.encode("ascii", "replace"), "Last-Event-ID") + 1
         # What is wrong is told before the stream begins: then it is too late.
-        known = await http_reads.stats(self.asking, asked.topic)
+        known = await http_reads.stats(self._asking(request), asked.topic)
         first, next_ = int(known["first"]), int(known["next"])
         at = asked.start
         if isinstance(at, int) and (at > next_ or (at < first and last is None)):
             raise OutOfRange(f"first={first} next={next_}")
-        followed = http_reads.followed(self.asking, asked, or_first=last is not None)
+        followed = http_reads.followed(self._asking(request), asked, or_first=last is not None)
         events = _streamed(request, b"", followed)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         if request.method == "HEAD":
@@ -134,7 +144,7 @@ class App:
         topic, id_ = _topic(request), http_ingest.checked_id(request.query_params.get("id"))
         async with self._body(request) as body:
             messages = http_ingest.messages_of(body, request.headers.get("content-type", ""))
-            pushed = await http_ingest.push(self.asking, topic, messages, id_)
+            pushed = await http_ingest.push(self._asking(request), topic, messages, id_)
         return JSONResponse(pushed._asdict())
 
     async def loki(self, request: Request) -> Response:
@@ -143,19 +153,27 @@ class App:
             return JSONResponse(error, 415)
         async with self._body(request) as body:
             for topic, messages in http_ingest.loki(body).items():
-                await http_ingest.push(self.asking, topic, messages)
+                await http_ingest.push(self._asking(request), topic, messages)
         return Response(status_code=204)
 
     async def bulk(self, request: Request) -> Response:
         async with self._body(request) as body:
             items = http_ingest.bulk_items(body, request.path_params.get("index"))
-            told, error = await http_ingest.bulk(self.asking, items)
+            told, error = await http_ingest.bulk(self._asking(request), items)
         return JSONResponse(told) if error is None else _refusal(error, told)
 
     def _body(self, request: Request) -> AbstractAsyncContextManager[bytes]:
-        return http_bodies.body(request, self._config.max_batch_bytes, self._connections.budget)
+        limit_bytes = self.asking.service.config.max_batch_bytes
+        return http_bodies.body(request, limit_bytes, self._connections.budget)
+
+    def _asking(self, request: Request) -> Asking:
+        """In the name of whoever asks."""
+        return self.asking.by(request.scope.get("grant"))
 
     async def metrics(self, request: Request) -> Response:
+        grant: Grant | None = request.scope.get("grant")
+        if grant is not None:
+            grant.check_rules()
         page = metrics.page(self.asking.service)
         return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -195,7 +213,10 @@ def _refusal(error: LogdError, details: dict[str, Any] | None = None) -> Respons
     if error.closes and not isinstance(error, TooLarge):  # whose rest is swallowed first
         headers["connection"] = "close"
     body = {"error": error.code, "text": error.text, **(details or {})}
-    return JSONResponse(body, error.status, headers=headers)
+    response = JSONResponse(body, error.status, headers=headers)
+    if isinstance(error, Unauthorized):
+        response.raw_headers += CHALLENGES
+    return response
 
 
 def _raw(batches: Batches) -> Response:
@@ -238,7 +259,7 @@ def _with_safe_headers(send: Send) -> Send:
 class HttpServer:
     """uvicorn in a loop that belongs to somebody else: no signals, no logging set-up of its own."""
 
-    def __init__(self, app: App, config: Config) -> None:
+    def __init__(self, app: App, config: Config, tls: DoorContext | None) -> None:
         self.app = app
         settings = uvicorn.Config(
             app, loop="none", http=bounded(app.asking.service), ws="none", lifespan="off",
@@ -246,15 +267,19 @@ class HttpServer:
             timeout_keep_alive=int(config.idle_timeout_s) + 1,
             proxy_headers=False, backlog=1024,
         )  # fmt: skip
+        settings.load()
+        settings.ssl = tls  # with a certificate that can be replaced
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # the daemon says what it does
         self._server = uvicorn.Server(settings)
         self._server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
         self._serving: asyncio.Task[None] | None = None
 
-    async def start(self, host: str, port: int) -> socket.socket:
-        """Listen; the bound socket."""
+    async def start(
+        self, host: str, port: int, passed: socket.socket | None = None
+    ) -> socket.socket:
+        """Listen; the bound socket. `passed` listens already, and is used instead."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, port), family=family, backlog=1024)
+        listening = passed or socket.create_server((host, port), family=family, backlog=1024)
         self._serving = asyncio.ensure_future(self._server.serve([listening]))
         while not self._server.started:
             if self._serving.done():

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from logd.service import Reply
-from logd.tcp import Connection, Connections
+from logd.access import Grant
+from logd.copying import CopyingConnection
+from logd.gated import GatedConnection
+from logd.tcp import Connections
 
 _HIGH_BYTES = 64 * 1024  # of replies that wait to be sent
 _SOON_S = 0.5
-_PIECE_BYTES = 256 * 1024  # of a large reply in memory at a time
 
 Receive = Any
 Send = Any
@@ -24,8 +25,9 @@ Send = Any
 class _Streams(asyncio.Transport):
     """As much of a transport as a connection uses."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
         super().__init__()
+        self.address = address
         self.out = bytearray()
         self.may_read = asyncio.Event()
         self.may_read.set()
@@ -33,7 +35,7 @@ class _Streams(asyncio.Transport):
         self.is_closed = self.is_aborted = self.is_late = False
         self._high = _HIGH_BYTES
         self._is_paused = False
-        self.connection: Connection | None = None
+        self.connection: CopyingConnection | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.out += data
@@ -67,6 +69,9 @@ class _Streams(asyncio.Transport):
     def resume_reading(self) -> None:
         self.may_read.set()
 
+    def can_write_eof(self) -> bool:
+        return True
+
     def write_eof(self) -> None:
         self.close()
 
@@ -88,66 +93,36 @@ class _Streams(asyncio.Transport):
         return self.is_closed
 
 
-class Exchange(Connection):
-    """A connection whose large replies are read and sent in pieces, not by sendfile."""
+class Exchange(CopyingConnection):
+    """A connection without a socket."""
 
     def __init__(self, connections: Connections, streams: _Streams) -> None:
         super().__init__(connections)
         self._is_bulky = True  # it has no socket to receive from
         self._streams = streams
-        self._writable = asyncio.Event()
-        self._writable.set()
-        self._copying: asyncio.Task[None] | None = None
         streams.connection = self
         self._transport = streams
+        self._write = streams.write
         connections.open.add(self)
-        self._service.connections += 1  # taken back when it is lost
-
-    def pause_writing(self) -> None:
-        self._writable.clear()
-        super().pause_writing()
-
-    def resume_writing(self) -> None:
-        self._writable.set()
-        super().resume_writing()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        super().connection_lost(error)
-        if self._copying is not None:
-            self._copying.cancel()
 
     def abandon(self) -> None:
         """The client is gone."""
         self._streams.abort()
 
-    def _send_large(self) -> None:
-        large, self._large = self._large, None
-        assert large is not None
-        self._copying = asyncio.ensure_future(self._copy(large))
 
-    async def _copy(self, large: Reply) -> None:
-        self._streams.write(large.head)
-        loop = asyncio.get_running_loop()
-        try:
-            for part in large.slices:
-                end = part.position + part.size
-                for at in range(part.position, end, _PIECE_BYTES):
-                    size = min(_PIECE_BYTES, end - at)
-                    piece = await loop.run_in_executor(None, part.file.read_waiting, at, size)
-                    await self._writable.wait()
-                    self._streams.write(piece)
-                    self._is_active = True
-        except OSError:
-            self._streams.abort()
-            return
-        self._copying = None
-        self._sent_large()
+class GatedExchange(GatedConnection, Exchange):
+    def __init__(self, connections: Connections, streams: _Streams, grant: Grant | None) -> None:
+        Exchange.__init__(self, connections, streams)
+        self.open_gate(streams.address, grant)
 
 
 async def post_log(connections: Connections, scope: Any, receive: Receive, send: Send) -> None:
     """Serve one request. What a short one gets is sent as a whole, with its length."""
-    streams = _Streams()
-    exchange = Exchange(connections, streams)
+    streams = _Streams(scope["client"][0] if scope["client"] else "")
+    if connections.is_gated:
+        exchange: Exchange = GatedExchange(connections, streams, scope.get("grant"))
+    else:
+        exchange = Exchange(connections, streams)
     feeding: asyncio.Task[None] | None = None
     try:
         more = _feed(exchange, await receive())

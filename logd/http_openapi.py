@@ -24,14 +24,15 @@ _ERROR: Schema = {
 }
 _REFUSALS = {
     "400": "Refused: the text says why",
-    "403": "Not from here, or too many topics",
+    "401": "Show a token",
+    "403": "Not from here, not with this token, or too many topics",
     "413": "Too large",
     "503": "Busy or stopping: send it again",
     "507": "The disk is full: send it again",
     "500": "A topic is damaged, or the disk fails",
 }
-_READ = ("400", "403", "500", "503")
-_PUSH = ("400", "403", "413", "500", "503", "507")
+_READ = ("400", "401", "403", "500", "503")
+_PUSH = ("400", "401", "403", "413", "500", "503", "507")
 
 
 def _object(**properties: Schema) -> Schema:
@@ -105,7 +106,7 @@ PATHS: dict[str, dict[str, Any]] = {
         "post": {
             "summary": "Protocol commands in the body, their replies in the response",
             "requestBody": _body(octets=_BINARY),
-            "responses": _answers(_BINARY, _OCTETS, ("400", "403")),
+            "responses": _answers(_BINARY, _OCTETS, ("400", "401", "403")),
         }
     },
     "/topics": _get(
@@ -167,4 +168,11 @@ DOCUMENT: dict[str, Any] = {
     "openapi": "3.1.0",
     "info": {"title": "logd", "version": VERSION, "license": {"name": "MIT"}},
     "paths": PATHS,
+    "security": [{}, {"token": []}, {"password": []}],  # which of them, the daemon's settings say
+    "components": {
+        "securitySchemes": {
+            "token": {"type": "http", "scheme": "bearer"},
+            "password": {"type": "http", "scheme": "basic"},
+        }
+    },
 }

@@ -17,8 +17,11 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from logd.errors import BadRequest, Busy, TooLarge
+from logd.access import certificate_names
+from logd.admission import Entry
+from logd.errors import BadRequest, TooLarge
 from logd.service import Service
+from logd.tls import is_secure, peer_address
 
 MAX_HEADERS = 100
 MAX_HEAD_BYTES = 64 * 1024
@@ -28,19 +31,26 @@ _LINGER_S = 1.0
 
 class HttpProtocol(HttpToolsProtocol):
     service: Service  # set by `bounded`
+    entry: Entry | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._names = certificate_names(transport.get_extra_info("peercert"))
         self._is_active = True  # since the last look
         self._active_at_s = self._begun_at_s = self.service.scheduler.monotonic_s()
         self._is_unfinished = self._is_in_head = self._is_streaming = self._is_refused = False
         self._head_bytes = self._unsent_bytes = 0
-        self.service.connections += 1
-        if self.service.connections > self.service.config.max_connections:
-            self._refuse(503, Busy.code, "too many connections; retry later")
+        address, secure = peer_address(transport), is_secure(transport)
+        self.entry = self.service.admission.enter(address, had_turn=secure)
+        if not self.entry.is_answered:
+            self._is_refused = True
+            transport.abort()
+        elif (refusal := self.entry.refusal) is not None:
+            self._refuse(refusal.status, refusal.code, refusal.text)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.service.connections -= 1
+        if self.entry is not None:
+            self.service.admission.leave(self.entry)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -71,7 +81,8 @@ class HttpProtocol(HttpToolsProtocol):
     def _close_gently(self) -> None:
         """Say no more, and swallow what comes for a moment: a reset would overtake the answer."""
         self._is_refused = True
-        self.transport.write_eof()
+        if self.transport.can_write_eof():  # TLS cannot
+            self.transport.write_eof()
         self.service.scheduler.later(_LINGER_S, self.transport.close)
 
     def on_response_complete(self) -> None:
@@ -87,6 +98,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_unfinished = self._is_in_head = True
         self._head_bytes = 0
         self.scope["abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+        self.scope["client_names"] = self._names  # type: ignore[typeddict-unknown-key]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if len(self.headers) >= MAX_HEADERS:

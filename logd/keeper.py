@@ -46,7 +46,7 @@ class Keeper:
     ) -> None:
         self.cursors: dict[str, Committed] = {}
         self._file = CursorFile(directory)
-        self._policy, self._max_cursors = policy, max_cursors
+        self._policy, self.max_cursors = policy, max_cursors
         self._offload, self._later = offload, later
         self._now_ms, self._monotonic_s = now_ms, monotonic_s
         self._failed = failed  # hears of a sync that failed
@@ -170,7 +170,7 @@ class Keeper:
             count = len(self.cursors) + sum(
                 (place is not None) - (name in self.cursors) for name, place in changes.items()
             )
-            if count >= self._max_cursors:
+            if count >= self.max_cursors:
                 raise TopicLimit(
                     f"there are {count} cursors in this topic already; remove one with"
                     " COMMIT <topic> <name> -, or raise max-cursors"

@@ -28,7 +28,7 @@ from logd.reading import Batch, Gap, OnGap, check, split, warn_of_gap
 from logd.recovery import missing_files, partition_firsts, read_active, read_meta, read_sealed
 from logd.repair import Damage, joined
 from logd.requests import Where
-from logd.view import View
+from logd.view import Plan, View
 
 READ_BYTES = 1 << 20
 _LOOKS = 10  # at files that a daemon changes meanwhile
@@ -174,6 +174,16 @@ def _topic_directory(data_dir: Path, topic: str) -> Path:
     raise NotFound(f"{data_dir} has no topic {name}")
 
 
+def look_at(data_dir: Path, topic: str) -> Looked:
+    return look(_topic_directory(data_dir, topic))
+
+
+def read_plan(plan: Plan) -> Batches:
+    """The bytes of a planned read, as a daemon would send them."""
+    parts = [part.file.read_waiting(part.position, part.size) for part in plan.slices]
+    return Batches(plan.offset, plan.messages, bytearray(b"".join(parts)))
+
+
 class DirectoryReader:
     """A `Reader` over files: the same arguments where they make sense, and the same batches."""
 
@@ -189,7 +199,7 @@ class DirectoryReader:
         or_first: bool = False,
         on_gap: OnGap = warn_of_gap,
     ) -> None:
-        self._looked = look(_topic_directory(data_dir, topic))
+        self._looked = look_at(data_dir, topic)
         self._view = self._looked.view
         self._start, self._tail = checked_where(start), tail
         self._left = MAX_NUMBER if limit is None else limit
@@ -226,9 +236,7 @@ class DirectoryReader:
             while self._left > 0 and self._at < min(self._until, self.next):
                 wanted = min(self._left, self._until - self._at)
                 plan = self._view.plan(self._at, wanted, READ_BYTES)
-                parts = [part.file.read_waiting(part.position, part.size) for part in plan.slices]
-                reply = Batches(plan.offset, plan.messages, bytearray(b"".join(parts)))
-                for found in check(reply):
+                for found in check(read_plan(plan)):
                     yield from self._cut(found)
 
     def _resolve(self) -> int:

@@ -13,7 +13,7 @@ latter is paid for from a budget that all connections share.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from logd.batch import JOIN_BYTES, LINES, NO_ID, SMALL_BYTES, count_lf
 from logd.errors import BadRequest, BadTopic, Busy, LogdError, TooLarge, UnknownCommand
@@ -56,6 +56,17 @@ class Budget:
         self.used_bytes -= size
 
 
+class Again(NamedTuple):
+    """The last push, if it was plain and small and nothing is unfinished behind it.
+
+    What comes next may be just like it, which `batch.one_more` tells without the parser.
+    """
+
+    topic: str
+    line: bytes
+    size: int  # of line and body
+
+
 class Parser:
     """Bytes in, requests out. One per connection."""
 
@@ -69,14 +80,10 @@ class Parser:
         self._push = Push("", b"")  # the push that body belongs to
         self._left = 0  # bytes of body still to come, or still to drop
         self.begun = 0
-        # The last push, if it was plain and small and nothing is unfinished behind it: what comes
-        # next may be just like it, which `batch.one_more` tells without the parser.
-        self.again_size = 0
-        self.again_line = b""
-        self.again_topic = ""
+        self.again: Again | None = None
 
     def feed(self, data: bytes) -> list[Request]:
-        self.again_size = 0
+        self.again = None
         begins = not self.unfinished
         if self._rest:
             data, self._rest = self._rest + data, b""
@@ -151,7 +158,7 @@ class Parser:
         if not stop:
             self._expect_body(Push(topic, b""), size, out)
         elif start == end and size <= SMALL_BYTES:
-            self.again_size, self.again_line, self.again_topic = len(line) + size, line, topic
+            self.again = Again(topic, line, len(line) + size)
         return start
 
     def _command(self, line: bytes, out: list[Request]) -> None:
@@ -300,7 +307,7 @@ class Parser:
             self._close()
 
     def _close(self) -> None:
-        self.closed, self.again_size = True, 0
+        self.closed, self.again = True, None
         self._state, self._rest, self._body = self._in_commands, b"", bytearray()
 
 

@@ -74,7 +74,10 @@ class Stats(NamedTuple):
 
 
 class Topics(NamedTuple):
+    """`sees` is left out of what a client sends: it hides topics from those who may not know."""
+
     glob: str = "*"
+    sees: Callable[[str], bool] | None = None
 
 
 class Partitions(NamedTuple):
@@ -112,6 +115,15 @@ class Close(NamedTuple):
     pass
 
 
+class Auth(NamedTuple):
+    """A token, to be forgotten as soon as it was looked at."""
+
+    token: bytes
+
+    def __repr__(self) -> str:
+        return "Auth(...)"
+
+
 class Refused(NamedTuple):
     """Something that is answered with an error, in its turn."""
 
@@ -132,6 +144,7 @@ Request = (
     | Help
     | Ping
     | Close
+    | Auth
     | Refused
 )
 
@@ -279,6 +292,12 @@ def _commit(words: list[bytes]) -> Request:
     return Commit(topic_name(words[0]), cursor_name(words[1]), offset)
 
 
+def _auth(words: list[bytes]) -> Request:
+    if len(words) != 1 or not words[0]:
+        raise BadRequest("usage: AUTH <token>")
+    return Auth(words[0])
+
+
 def _bare(kind: type[Config | Help | Ping | Close]) -> Callable[[list[bytes]], Request]:
     def parse(words: list[bytes]) -> Request:
         if words:
@@ -300,6 +319,7 @@ COMMANDS: dict[bytes, Callable[[list[bytes]], Request]] = {
     b"HELP": _bare(Help),
     b"PING": _bare(Ping),
     b"CLOSE": _bare(Close),
+    b"AUTH": _auth,
 }
 
 HELP_TEXT = b"""\
@@ -315,6 +335,7 @@ COMMIT <topic> <name> -                             removes it           -> OK
 CURSOR <topic> <name>                               where it stands      -> OK <offset> <lag>
 CURSOR <topic>                                      <name> <offset> <lag> <time>
 CONFIG                                              the settings in force
+AUTH <token>                                        who you are          -> OK
 PING                                                -> OK
 CLOSE                                               -> OK, and the connection ends
 HELP                                                this text

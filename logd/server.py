@@ -10,10 +10,15 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from logd import tcp
+from logd import activation, tcp
+from logd.activation import Inherited, bound
 from logd.config import Config, address
+from logd.doors import Doors, raise_open_files
+from logd.errors import LogdError
+from logd.notify import Notifier
 from logd.service import Service
 from logd.store import Store
 from logd.syslog import SyslogServer
@@ -77,13 +82,21 @@ class LoopScheduler:
 
 
 class Server:
-    def __init__(self, config: Config) -> None:
-        self._config = config
+    def __init__(self, config: Config, settle: Callable[[], Config] | None = None) -> None:
+        """`settle` reads all settings again, for a reload."""
+        inherited = self._inherited = activation.take(os.environ)
+        self._config = config = _at_inherited(config, inherited)
+        self._settle: Callable[[], Config] = lambda: (
+            _at_inherited(settle(), inherited) if settle is not None else config
+        )
+        self._notifier = Notifier(os.environ)
+        self._is_ready = self._is_reload_due = False
         self._loop = asyncio.get_running_loop()
         scheduler = LoopScheduler(self._loop)
         self.store = Store(config, scheduler)
         self.service = Service(self.store, config, scheduler)
         self.connections = tcp.Connections(self.service)
+        self.doors = Doors(self.connections)
         self._stop = asyncio.Event()
         self._http: HttpServer | None = None
         self._syslog: SyslogServer | None = None
@@ -91,25 +104,59 @@ class Server:
     async def run(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._signalled, number)
-        self.store.open()
+        self._loop.add_signal_handler(signal.SIGHUP, self._hung_up)
+        self.doors.take(self._config)
+        raise_open_files(self._config)
+        self._open_store()
+        host, port = address(self._config.host)
+        listener = await tcp.listen(self._loop, self.connections, host, port, self._inherited.tcp)
+        http = await self._start_http()
+        await self._start_syslog()
+        tcp_at, http_at = bound(listener.sockets[0]), bound(http) if http else "off"
+        log.info("ready tcp=%s http=%s data=%s", tcp_at, http_at, self._config.data_dir)
+        self._ready()
+        tasks = [self._loop.create_task(self._sweep())]
+        tasks.append(self._loop.create_task(self._notifier.stay_alive(self._status)))
+        await self._stop.wait()
+        self._notifier.stopping(self._config.stop_timeout_s)
+        listener.close()
+        await self._finish()
+        for task in tasks:
+            task.cancel()
+        log.info("stopped")
+
+    def _open_store(self) -> None:
+        """Blocks; the service manager hears how far it is."""
+        with self._notifier.starting(lambda: f"opening topics: {len(self.store.topics)} so far"):
+            self.store.open()
         for report in self.store.reports:
             _log_report(report)
         for topic in self.store.topics.values():
+            said = {"topic": topic.name}
             for damage in topic.damages:
-                log.error("topic %s is faulted: %s", topic.name, damage)
+                log.error("topic %s is faulted: %s", topic.name, damage, extra=said)
             for note in topic.cursors.notes:
-                log.warning("topic %s: %s", topic.name, note)
-        listener = await tcp.listen(self._loop, self.connections, *address(self._config.host))
-        http = await self._start_http()
-        await self._start_syslog()
-        tcp_at, http_at = _bound(listener.sockets[0]), _bound(http) if http else "off"
-        log.info("ready tcp=%s http=%s data=%s", tcp_at, http_at, self._config.data_dir)
-        sweeper = self._loop.create_task(self._sweep())
-        await self._stop.wait()
-        listener.close()
-        await self._finish()
-        sweeper.cancel()
-        log.info("stopped")
+                log.warning("topic %s: %s", topic.name, note, extra=said)
+
+    def _ready(self) -> None:
+        self._is_ready = True
+        self._notifier.tell(READY=1, STATUS=self._status(), MAINPID=os.getpid())
+        if self._is_reload_due:
+            self._hung_up()
+
+    def _status(self) -> str:
+        """One line for `systemctl status`."""
+        faulted = sum(bool(topic.damages) for topic in self.store.topics.values())
+        line = f"{len(self.store.topics)} topics, {self.service.connections} connections"
+        return f"{line}, {faulted} topics faulted: see log-cli check" if faulted else line
+
+    def _hung_up(self) -> None:
+        """SIGHUP: a reload, which the service manager waits for; during the start it is put off."""
+        if not self._is_ready:
+            self._is_reload_due = True
+            return
+        with self._notifier.reloading(self._status):
+            self.reload()
 
     async def _start_http(self) -> socket.socket | None:
         if self._config.http_host == "off":
@@ -117,14 +164,18 @@ class Server:
         from logd.http import App, HttpServer  # half of the time that a start takes
 
         app = App(self.service, self.connections, self._config)
-        self._http = HttpServer(app, self._config)
-        return await self._http.start(*address(self._config.http_host))
+        self._http = HttpServer(app, self._config, self.connections.tls)
+        host, port = address(self._config.http_host)
+        return await self._http.start(host, port, self._inherited.http)
 
     async def _start_syslog(self) -> None:
         if self._config.syslog_host != "off":
-            self._syslog = SyslogServer(self.service, self._config.syslog_topic)
-            listener = await self._syslog.start(*address(self._config.syslog_host))
-            log.info("syslog at %s", _bound(listener.sockets[0]))
+            self._syslog = SyslogServer(
+                self.service, self._config.syslog_topic, self.connections.tls
+            )
+            host, port = address(self._config.syslog_host)
+            listener = await self._syslog.start(host, port, self._inherited.syslog)
+            log.info("syslog at %s", bound(listener.sockets[0]))
 
     async def _sweep(self) -> None:
         while True:
@@ -132,7 +183,27 @@ class Server:
             self.connections.sweep()
             if self._http is not None:
                 self._http.sweep(self.connections.now_s)
+            self.store.check_room()
             self.store.check_retention()
+            self.doors.report()
+
+    def reload(self) -> None:
+        """Read all settings again and take what can change; say what cannot, or what is wrong."""
+        try:
+            wanted = self._settle()
+            config = wanted.keeping_fixed(self._config)
+            self.doors.take(config)
+        except LogdError as error:
+            log.error("SIGHUP: %s; everything stays as it was", error.text)
+            return
+        for topic in self.store.configure(config):
+            log.warning("SIGHUP: topic %s syncs as before until a restart", topic)
+        if self._http is not None:
+            self._http.app.take(config)
+        for name in wanted.differences(config):
+            log.warning("SIGHUP: %s cannot change before a restart", name)
+        changed, self._config = config.differences(self._config), config
+        log.info("SIGHUP: reloaded; changed: %s", ", ".join(changed) or "no setting")
 
     async def _finish(self) -> None:
         """Answer what is under way, sync, close; past the time limit leave as a kill would."""
@@ -172,17 +243,24 @@ class Server:
         self._stop.set()
 
 
-def _bound(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _at_inherited(config: Config, inherited: Inherited) -> Config:
+    """The settings as they are: a door whose socket was passed in is where that socket is."""
+    changes: dict[str, Any] = {}
+    for name, door in (("host", "tcp"), ("http_host", "http"), ("syslog_host", "syslog")):
+        passed = getattr(inherited, door)
+        if passed is not None:
+            changes[name] = bound(passed)
+    return replace(config, **changes) if changes else config
 
 
 def _log_report(report: Any) -> None:
+    said = {"topic": report.topic}
     if report.cut_bytes:
         log.warning(
             "topic %s: kept %d bytes, cut a torn tail of %d (%s); a copy is in quarantine/%s",
             report.topic, report.kept_bytes, report.cut_bytes, report.cut_reason,
-            report.quarantine[0],
+            report.quarantine[0], extra=said,
         )  # fmt: skip
     else:
-        log.info("topic %s: the last stop was not clean; all of it is sound", report.topic)
+        text = "topic %s: the last stop was not clean; all of it is sound"
+        log.info(text, report.topic, extra=said)

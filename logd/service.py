@@ -14,6 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from logd.access import Access
+from logd.admission import Admission
 from logd.batch import body_sum, count_messages, inflate
 from logd.config import Config
 from logd.cursors import lag
@@ -32,6 +34,7 @@ from logd.group import Batch
 from logd.partition import Slice
 from logd.requests import (
     HELP_TEXT,
+    Auth,
     Close,
     Commit,
     Cursor,
@@ -99,7 +102,8 @@ class Service:
         self.store = store
         self.config = config
         self.scheduler = scheduler
-        self.connections = 0
+        self.admission = Admission(config, scheduler.monotonic_s)
+        self.access: Access | None = None  # without one anybody may do everything
         self.started_at = time.time()
         self.counters = dict.fromkeys(("reads", "read_bytes", "refused"), 0)
         self._commands: dict[type, Callable[[Any], bytes]] = {
@@ -107,11 +111,16 @@ class Service:
             Topics: self._topics,
             Partitions: self._partitions,
             Cursor: self._cursor,
-            ConfigRequest: lambda request: _text(config.lines()),
+            ConfigRequest: lambda request: _text(self.config.lines()),
             Help: lambda request: _text(HELP_TEXT),
             Ping: lambda request: b"OK\r\n",
             Close: lambda request: b"OK\r\n",
+            Auth: lambda request: b"OK\r\n",  # where it matters, the gate has looked at it
         }
+
+    @property
+    def connections(self) -> int:
+        return self.admission.open
 
     # -- pushes ---------------------------------------------------------------------------------
 
@@ -266,6 +275,7 @@ class Service:
             for name, topic in sorted(self.store.topics.items())
             for view in (topic.view,)
             if topic.ready and fnmatch.fnmatchcase(name, request.glob)
+            if request.sees is None or request.sees(name)
         ]
         return _text("".join(rows).encode())
 

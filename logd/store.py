@@ -7,6 +7,7 @@ protocol accepts ever become paths.
 from __future__ import annotations
 
 import fcntl
+import fnmatch
 import os
 import shutil
 from collections import OrderedDict
@@ -16,18 +17,23 @@ from pathlib import Path
 from logd import disk, files
 from logd.config import Config
 from logd.disk import File
-from logd.errors import DataDirError, LogdError, NotFound, ShuttingDown, TopicLimit
+from logd.errors import (
+    DataDirError,
+    Forbidden,
+    LogdError,
+    NoSpace,
+    NotFound,
+    ShuttingDown,
+    TopicLimit,
+)
 from logd.hooks import Running
 from logd.partition import Partition
 from logd.repair import Report
 from logd.requests import topic_name
-from logd.topic import Scheduler, Topic
+from logd.topic import NO_ROOM, Scheduler, Topic
 
 _OPEN_PARTITIONS = 256
 _APART_S = 0.01  # syncs of two topics further apart than this do not hold each other up
-
-
-_FULL_BYTES = 1 << 20  # free on the disk; with less the next pushes will fail
 
 
 class OpenPartitions:
@@ -55,6 +61,7 @@ class Store:
         self.running_hooks = Running()
         self._last_sync: tuple[object, float] = (None, 0.0)
         self._is_closing = False
+        self._has_room = True
         self._lock: File | None = None
 
     def open(self) -> None:
@@ -80,7 +87,7 @@ class Store:
         self.topics[name] = topic
 
     def _new_topic(self, name: str) -> Topic:
-        return Topic(
+        topic = Topic(
             name,
             self._directory / name,
             self._config,
@@ -89,6 +96,8 @@ class Store:
             self._open_partitions.touch,
             self._is_alone,
         )
+        topic.has_room = self._has_room
+        return topic
 
     def _is_alone(self, topic: object) -> bool:
         """Has no other topic synced on the loop lately? Side by side they go to threads."""
@@ -110,21 +119,44 @@ class Store:
         if topic is None:
             if self._is_closing:
                 raise ShuttingDown("the daemon is stopping; connect again in a moment")
-            if len(self.topics) >= self._config.max_topics:
-                raise TopicLimit(f"there are {len(self.topics)} topics already; raise max-topics")
+            self._check_new(name)
             topic = self.topics[name] = self._new_topic(name)
             topic.create(failed=lambda error: self._forget(name))
         return topic
 
+    def _check_new(self, name: str) -> None:
+        """May a topic of this name be made?"""
+        allowed = self._config.allow_topics
+        if allowed and not any(fnmatch.fnmatchcase(name, glob) for glob in allowed):
+            raise Forbidden(f"no topic {name} may be made here; allow-topics has those that may")
+        if len(self.topics) >= self._config.max_topics:
+            raise TopicLimit(f"there are {len(self.topics)} topics already; raise max-topics")
+        if not self._has_room:
+            raise NoSpace(NO_ROOM)
+
     def _forget(self, name: str) -> None:
         self.topics.pop(name, None)
+
+    def configure(self, config: Config) -> list[str]:
+        """Take other settings while at work; the topics that keep their way of syncing so far."""
+        self._config = config
+        self.check_room()
+        return [name for name, topic in self.topics.items() if not topic.configure(config)]
 
     def not_ready(self) -> list[str]:
         """Why pushes would be refused now, if they would."""
         reasons = ["the daemon is stopping"] if self._is_closing else []
-        if disk.free_bytes(self._directory) < _FULL_BYTES:
+        if disk.free_bytes(self._directory) < self._config.min_free_bytes:
             reasons.append("the disk is full")
         return reasons
+
+    def check_room(self) -> None:
+        """Once a second: is there as much room on the disk as there is to be?"""
+        has_room = disk.free_bytes(self._directory) >= self._config.min_free_bytes
+        if has_room != self._has_room:
+            self._has_room = has_room
+            for topic in self.topics.values():
+                topic.has_room = has_room
 
     def check_retention(self) -> None:
         for topic in list(self.topics.values()):

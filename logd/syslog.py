@@ -11,13 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from typing import cast
+import socket
+from typing import Any, cast
 
+from logd.admission import Entry
 from logd.batch import body_sum, encode_body
 from logd.errors import LogdError
 from logd.group import Batch
 from logd.requests import Push, Pushes
 from logd.service import Service
+from logd.tls import HANDSHAKE_S, DoorContext, is_secure, peer_address
 
 MAX_FRAME_BYTES = 64 * 1024
 _RETRY_S = 0.5
@@ -98,6 +101,7 @@ class Frames:
 class Sender(asyncio.Protocol):
     """A connection from a syslog sender: one batch on its way at a time, and then more is read."""
 
+    clients = 1
     content: Pushes | Batch
     offset: int
     messages: int
@@ -107,19 +111,22 @@ class Sender(asyncio.Protocol):
         self._frames = Frames()
         self._push: Push | None = None
         self._eof = self._gone = False
+        self.entry: Entry | None = None
         self.offset = self.messages = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._senders.add(self)
-        self._service.connections += 1
-        if self._service.connections > self._service.config.max_connections:
+        address, secure = peer_address(transport), is_secure(transport)
+        self.entry = self._service.admission.enter(address, had_turn=secure)
+        if self.entry.refusal is not None:
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._gone = True
         self._senders.discard(self)
-        self._service.connections -= 1
+        if self.entry is not None:
+            self._service.admission.leave(self.entry)
         if self._frames.cut:
             text = "syslog: %d frames were longer than %d bytes and lost their end"
             _log.warning(text, self._frames.cut, MAX_FRAME_BYTES)
@@ -130,7 +137,8 @@ class Sender(asyncio.Protocol):
     def eof_received(self) -> bool:
         self._eof = True
         self._take(self._frames.end())
-        return self._push is not None  # then it is closed when that is stored
+        # Then it is closed when that is stored; TLS, which has no half-close, ends by itself.
+        return self._push is not None and self._transport.can_write_eof()
 
     def _take(self, frames: list[bytes]) -> None:
         if frames:
@@ -166,16 +174,21 @@ class Sender(asyncio.Protocol):
 
 
 class SyslogServer:
-    def __init__(self, service: Service, topic: str) -> None:
-        self._service, self._topic = service, topic
+    def __init__(self, service: Service, topic: str, tls: DoorContext | None) -> None:
+        self._service, self._topic, self._tls = service, topic, tls
         self._senders: set[Sender] = set()
         self._listener: asyncio.Server | None = None
 
-    async def start(self, host: str, port: int) -> asyncio.Server:
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(
-            lambda: Sender(self._service, self._topic, self._senders), host, port, backlog=1024
-        )
+    async def start(
+        self, host: str, port: int, passed: socket.socket | None = None
+    ) -> asyncio.Server:
+        """Listen; `passed` does so already, and is used instead."""
+        listening: dict[str, Any] = {"sock": passed} if passed else {"host": host, "port": port}
+        self._listener = await asyncio.get_running_loop().create_server(
+            lambda: Sender(self._service, self._topic, self._senders), backlog=1024,
+            ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_S if self._tls is not None else None,
+            **listening,
+        )  # fmt: skip
         return self._listener
 
     def stop(self) -> None:

@@ -8,21 +8,25 @@ a connection may make the daemon hold is bounded: past that it is not read from 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from typing import Any, cast
 
+from logd.admission import Entry
 from logd.batch import LINES
 from logd.bulk import BulkReceiver
-from logd.errors import Busy, LogdError, ShuttingDown
+from logd.errors import LogdError, ShuttingDown
 from logd.express import Express
 from logd.group import Batch
 from logd.protocol import Budget, Parser
 from logd.requests import Push, Pushes, Refused, Request
 from logd.sending import FileSender
 from logd.service import Reply, Service, Waiting
+from logd.tls import HANDSHAKE_S, DoorContext, is_secure, peer_address
 
 _MAX_IN_FLIGHT_BYTES = 2 << 20  # of pushes that one connection waits for
 _BULKY_BYTES = 16 << 10  # in one piece, and a body still goes on behind it
+HIGH_BYTES = 16 << 10  # of replies that a client does not take, beside the one that is too much
 _LINGER_S = 1.0
 _ONE_OK = b"OK %d 1\r\n"
 _UNCHECKED = Batch(b"", LINES, 0, "")
@@ -33,6 +37,7 @@ class PushSlot:
     """The place of a push, or a run of pushes, in the order of a connection's replies."""
 
     __slots__ = ("connection", "content", "holds", "messages", "offset", "reply")
+    clients = 1
 
     def __init__(self, connection: Connection, content: Pushes | Batch) -> None:
         self.connection = connection
@@ -66,12 +71,21 @@ class Connections:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.budget = Budget(service.config.max_unfinished_bytes)
+        self.tls: DoorContext | None = None
+        self.kinds: dict[tuple[bool, bool], type[Connection]] = {(False, False): Connection}
         self.open: set[Connection] = set()
         self.now_s = service.scheduler.monotonic_s()
         self.stopping = False
+        self.copying = 0  # large replies that go through memory
+
+    @property
+    def is_gated(self) -> bool:
+        """Is there anything to check about what a connection asks?"""
+        config = self.service.config
+        return self.service.access is not None or config.max_topics_per_connection > 0
 
     def make(self) -> Connection:
-        return Connection(self)
+        return self.kinds[self.tls is not None, self.is_gated](self)
 
     def sweep(self) -> None:
         """Once a second: close those that did nothing, or took too long, for too long."""
@@ -89,9 +103,11 @@ class Connections:
 class Connection(Express, asyncio.Protocol):
     def __init__(self, connections: Connections) -> None:
         service, config = connections.service, connections.service.config
-        super().__init__(Parser(config.max_batch_bytes, connections.budget), service.store.topics)
+        super().__init__()
+        self.parser = Parser(config.max_batch_bytes, connections.budget)
         self._connections = connections
         self._service = service
+        self.entry: Entry | None = None
         self._in_flight_bytes = 0
         self._waiting: Waiting | None = None
         self._sender: FileSender | None = None
@@ -107,17 +123,23 @@ class Connection(Express, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=HIGH_BYTES)
         self._write = self._transport.write
         self._connections.open.add(self)
-        self._service.connections += 1
-        if self._service.connections > self._service.config.max_connections:
-            self._service.refuse(Busy("too many connections; retry later", closes=True), self)
+        address, secure = peer_address(transport), is_secure(transport)
+        self.entry = self._service.admission.enter(address, had_turn=secure)
+        if not self.entry.is_answered:
+            self._closing = True
+            self._transport.abort()
+        elif self.entry.refusal is not None:
+            self._service.refuse(self.entry.refusal, self)
 
-    def data_received(self, data: bytes) -> None:
-        if self.take_single(data) or self._closing:
+    def feed(self, data: bytes) -> None:
+        if self._closing:
             return
         self._settle_single()
         self.received(self.parser.feed(data), len(data))
+        self._prepare_singles()
         if len(data) >= _BULKY_BYTES and not self._is_bulky and self.parser.room() is not None:
             self._is_bulky = True
             self._transport.pause_reading()
@@ -146,7 +168,8 @@ class Connection(Express, asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
         self._connections.open.discard(self)
-        self._service.connections -= 1
+        if self.entry is not None:
+            self._service.admission.leave(self.entry)
         self.parser.release()
         self._queue.clear()
         if self._waiting is not None:
@@ -162,7 +185,7 @@ class Connection(Express, asyncio.Protocol):
         self._write_is_paused = False
         self._is_active = True
         if self._large is not None:
-            self._transport.set_write_buffer_limits()
+            self._transport.set_write_buffer_limits(high=HIGH_BYTES)
             self._send_large()
         else:
             self._advance()
@@ -188,6 +211,16 @@ class Connection(Express, asyncio.Protocol):
             self._held = True
             self._service.handle(request, self)
         return True
+
+    def _prepare_singles(self) -> None:
+        """What follows may be pushes like the last one: they will know where to go."""
+        again = self.parser.again
+        topic = self._service.store.topics.get(again.topic) if again is not None else None
+        if again is None or topic is None:
+            self._again_singles = None
+        else:
+            self._again_line, self._again_size = again.line, again.size
+            self._again_singles = topic.singles
 
     def _slot_for_single(self) -> PushSlot:
         slot = PushSlot(self, _SINGLE)
@@ -305,7 +338,8 @@ class Connection(Express, asyncio.Protocol):
         if self._eof:
             self._transport.close()
         else:
-            self._transport.write_eof()
+            if self._transport.can_write_eof():  # TLS cannot
+                self._transport.write_eof()
             self._service.scheduler.later(_LINGER_S, self._transport.close)
 
     def check(self, now_s: float) -> None:
@@ -342,5 +376,17 @@ class Connection(Express, asyncio.Protocol):
         self._transport.close()
 
 
-def listen(loop: asyncio.AbstractEventLoop, connections: Connections, host: str, port: int) -> Any:
-    return loop.create_server(connections.make, host, port, backlog=1024)
+def listen(
+    loop: asyncio.AbstractEventLoop,
+    connections: Connections,
+    host: str,
+    port: int,
+    passed: socket.socket | None = None,
+) -> Any:
+    """`passed` listens already, and is used instead."""
+    tls = connections.tls
+    timeout_s = HANDSHAKE_S if tls is not None else None
+    listening: dict[str, Any] = {"sock": passed} if passed else {"host": host, "port": port}
+    return loop.create_server(
+        connections.make, backlog=1024, ssl=tls, ssl_handshake_timeout=timeout_s, **listening
+    )

@@ -23,9 +23,9 @@ from logd.commits import Commits, Mark
 from logd.config import Config
 from logd.disk import SyncFailed, refusal
 from logd.durability import Policy
-from logd.errors import Faulted, LogdError, ShuttingDown
+from logd.errors import Faulted, LogdError, NoSpace, ShuttingDown
 from logd.expiry import Expiry
-from logd.express import SinglePushes, Singles
+from logd.express import Singles
 from logd.group import Batch, Group
 from logd.hooks import Running
 from logd.keeper import Keeper
@@ -38,6 +38,7 @@ from logd.view import View
 _GROUP_BATCHES = 500  # two buffers each, and the kernel takes 1,024 in one call
 _GROUP_BYTES = 16 << 20
 _DELETED_AT_ONCE = 16  # files; syncs wait for it
+NO_ROOM = "there is less free on the disk than min-free-bytes; nothing of this was stored"
 
 
 class Timer(Protocol):
@@ -69,6 +70,7 @@ class PendingPush(Protocol):
     """A push on its way, and whoever waits for it."""
 
     content: Pushes | Batch
+    clients: int  # who wait for it
     offset: int  # where it was stored: set before `stored` is called
     messages: int  # how many; only for a Batch
 
@@ -96,6 +98,7 @@ class Topic:
         self.damages: tuple[Damage, ...] = ()  # with any, the topic is faulted: read only
         self.stored_messages = self.stored_bytes = 0  # since the start
         self.closing = False
+        self.has_room = True  # on the disk, as the store sees it once a second
         self.clock_behind_ms = 0
         self._config = config
         self._scheduler = scheduler
@@ -138,6 +141,19 @@ class Topic:
         self._on_closed: Callable[[], None] | None = None
         self._created_at = 0.0
 
+    def configure(self, config: Config) -> bool:
+        """Take other settings while at work. Not how to sync: False if that was to change."""
+        config, old = config.for_topic(self.name), self._config
+        self._config = replace(
+            config,
+            fsync=old.fsync,
+            fsync_interval_s=old.fsync_interval_s,
+            fsync_batches=old.fsync_batches,
+        )
+        self._expiry.configure(config)
+        self.cursors.max_cursors = config.max_cursors
+        return self._config == config
+
     # -- start ----------------------------------------------------------------------------------
 
     def open(self) -> files.Opened:
@@ -154,6 +170,7 @@ class Topic:
             if error is None:
                 self._take(opened)
             else:
+                self.singles.is_open = False  # there will be no such topic
                 failed(refusal(error))
                 self._job_failed(error)
             self._turn()
@@ -175,6 +192,7 @@ class Topic:
         self.cursors.take(opened.cursors)
         self.id, self._state = opened.id, opened.state
         self.damages = opened.damages
+        self.singles.is_open = not opened.damages
         self.view.lead_around(joined(opened.damages))
         self.ready = True
         damaged_to = max((damage.next for damage in opened.damages), default=0)
@@ -224,7 +242,7 @@ class Topic:
         """Write what is pending, unless something has to be done first."""
         self._turn_is_due = False
         if self.singles:
-            if self._gathers():
+            if self._policy.answers_wait and self._gathers():
                 return
             self._take_singles()
         writes = self.ready and bool(self._pending)
@@ -242,16 +260,12 @@ class Topic:
 
     def _take_singles(self) -> None:
         """From now on they are pending like any other push."""
-        for push in self.singles.take():
-            if self.closing or self.damages:
-                push.refused(self._refusal())
-            else:
-                self._pending.append(push)
+        self._pending.extend(self.singles.take())
 
     def _gathers(self) -> bool:
         """Do single messages wait for more of their kind? What cannot be answered before a sync
         need not be written long before it, and is one batch when they are written together."""
-        if not self._policy.answers_wait or self._pending or self._job_is_running or self.closing:
+        if self._pending or self._job_is_running or self.closing:
             return False
         now_s = self._scheduler.monotonic_s()
         since_s = self._gathers_since_s = self._gathers_since_s or now_s
@@ -282,6 +296,10 @@ class Topic:
         )
 
     def _write_group(self) -> None:
+        if not self.has_room:
+            while self._pending:
+                self._pending.popleft().refused(NoSpace(NO_ROOM))
+            return
         group, pushes = self._form_group()
         try:
             if group.placed:
@@ -295,8 +313,7 @@ class Topic:
                 push.refused(refused)
             return
         self.producers.commit()
-        clients = sum(len(push) if isinstance(push, SinglePushes) else 1 for push in pushes)
-        if not self._commits.await_sync(pushes, clients):
+        if not self._commits.await_sync(pushes):
             self._publish(self._commits.written)
             for push in pushes:
                 push.stored()
@@ -445,7 +462,7 @@ class Topic:
         """A full disk is told to whoever waits; a failed sync ends the daemon."""
         refused = refusal(error)
         if isinstance(error, SyncFailed):
-            self.closing = True
+            self.closing, self.singles.is_open = True, False
             self._scheduler.fatal(f"topic {self.name}: {error}")
         self._take_singles()
         while self._pending:
@@ -531,8 +548,7 @@ class Topic:
 
     def close(self, closed: Callable[[], None]) -> None:
         """Take no more pushes, finish those under way, then sync and close the files."""
-        self._take_singles()
-        self.closing = True
+        self.closing, self.singles.is_open = True, False
         self._on_closed = closed
         self.cursors.close()
         self._wake()

@@ -148,7 +148,8 @@ class Page:
 
     def check_hosts(self) -> None:
         """Nobody but the daemon was asked for anything."""
-        asked = {urlsplit(url).netloc for url in self._requests() if not url.startswith("data:")}
+        urls = [url for url in self._requests() if not url.startswith("data:")]
+        asked = {urlsplit(url).netloc.rpartition("@")[2] for url in urls}
         assert asked <= {self.daemon.http}, asked
 
     def _requests(self) -> Iterable[str]:

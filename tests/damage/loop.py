@@ -93,6 +93,8 @@ class Loop:
 class Pushing:
     """A push, and what came of it."""
 
+    clients = 1
+
     def __init__(self, batch: Batch) -> None:
         self.content: Any = batch
         self.offset = -1

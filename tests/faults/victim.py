@@ -46,6 +46,8 @@ class Victim(Daemon):
         traced = bool(tracing or output)
         self._said, self._heard, self.address = [], threading.Event(), ""
         flags = ["--data-dir", str(self.data_dir), "--host", "127.0.0.1:0", "--http-host", "off"]
+        flags += ["--min-free-bytes", "0", "--allow-anonymous", "yes"]  # tiny disks, far networks
+        flags += ["--log-format", "text"]
         for name, value in self.settings.items():
             flags += [f"--{name.replace('_', '-')}", str(value)]
         forked = self._nursery.fork(flags, held=traced, namespace=self.namespace)

@@ -39,7 +39,8 @@ class Daemon:
         self.address = self.http = ""
         self.process: subprocess.Popen[str] | None = None
         self.command = [sys.executable, "-m", "logd", "--data-dir", str(data_dir)]
-        self.command += ["--host", "127.0.0.1:0", "--http-host", "off", *flags]
+        self.command += ["--host", "127.0.0.1:0", "--http-host", "off"]
+        self.command += ["--log-format", "text", *flags]
         self._said: list[str] = []
         self._heard = threading.Event()
         self._says = threading.Condition()

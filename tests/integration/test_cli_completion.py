@@ -46,7 +46,7 @@ def test_topics_of_the_daemon(daemon: Daemon) -> None:
 
 
 def test_commands_and_options() -> None:
-    assert completed("", "log-cli re") == ["read", "repair"]
+    assert completed("", "log-cli re") == ["read", "repair", "restore"]
     assert completed("", "log-cli read --unt") == ["--until"]
 
 

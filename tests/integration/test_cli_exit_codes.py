@@ -43,7 +43,9 @@ def test_no_connection_is_1(nobody: str, words: list[str]) -> None:
     assert errors.startswith(f"log-cli: no logd answers at {nobody} ")
 
 
-@pytest.mark.parametrize("command", sorted({words[0] for words in DONE} | {"check", "repair"}))
+@pytest.mark.parametrize(
+    "command", sorted({words[0] for words in DONE} | {"check", "repair", "backup", "restore"})
+)
 def test_misuse_is_1(command: str) -> None:
     code, out, errors = log_cli("", command, "--no-such-option")
     assert (code, out) == (1, b"")

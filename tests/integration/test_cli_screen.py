@@ -250,7 +250,21 @@ def test_typing_messages(terminal: Terminal, daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["", "write", "read", "tail", "stats", "topics", "ping", "bench", "check", "repair"]
+    "command",
+    [
+        "",
+        "write",
+        "read",
+        "tail",
+        "stats",
+        "topics",
+        "ping",
+        "bench",
+        "check",
+        "repair",
+        "backup",
+        "restore",
+    ],
 )
 def test_help_has_an_example_and_fits(terminal: Terminal, command: str) -> None:
     terminal.type(f"clear; log-cli {command} --help > help; echo written")

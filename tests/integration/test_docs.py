@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
@@ -18,13 +18,14 @@ import pytest
 from daemon import ROOT, running
 from xxhash import xxh3_64_hexdigest, xxh32_hexdigest
 
-from logd import __version__, batch, config, protocol, requests
+from logd import __version__, access, batch, config, protocol, requests
 from logd.config import FSYNC_MODES, fields, flag
 from logd.errors import BY_CODE
 
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 PAGES += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
 PROTOCOL = "docs/protocol.md"
+SPARK_PAGE = "docs/spark.md"  # its programs need Spark: tests/spark runs them
 LANGUAGES = {"dialogue", "batch", "map", "console", "python", "text", "toml", "sh"}
 PATIENCE_S = 10.0
 
@@ -70,19 +71,19 @@ def fences(page: str) -> Iterator[Fence]:
     assert opened is None, f"{page}: the block of line {number} does not end"
 
 
-def sections(*languages: str) -> list[object]:
+def sections(*languages: str, pages: Sequence[str] = PAGES) -> list[object]:
     """The blocks in these languages, by page and section, as parameters of a test."""
-    found = [fence for page in PAGES for fence in fences(page) if fence.language in languages]
+    found = [fence for page in pages for fence in fences(page) if fence.language in languages]
     return [
         pytest.param(list(blocks), id=f"{page}: {section or 'top'}")
         for (page, section), blocks in groupby(found, lambda fence: (fence.page, fence.section))
     ]
 
 
-def table(page: str, *heads: str) -> list[list[str]]:
-    """The rows of the one table with these heads, without backquotes."""
+def table(page: str, *heads: str, nth: int = 0) -> list[list[str]]:
+    """The rows of the one table with these heads, or of the nth from 0, without backquotes."""
     lines = (ROOT / page).read_text().split("\n")
-    at = lines.index(f"| {' | '.join(heads)} |")
+    at = [i for i, line in enumerate(lines) if line == f"| {' | '.join(heads)} |"][nth]
     rows = []
     for line in lines[at + 2 :]:
         if not line.startswith("|"):
@@ -258,7 +259,7 @@ def test_settings_in_a_file(blocks: list[Fence], tmp_path: Path) -> None:
     file = tmp_path / "logd.toml"
     for fence in blocks:
         file.write_text("\n".join(fence.lines))
-        config.load({}, {}, file)
+        access.load(file) if "access" in fence.options else config.load({}, {}, file)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import pytest
 from daemon import Daemon, running
-from test_docs import Fence, sections
+from test_docs import PAGES, SPARK_PAGE, Fence, sections
 
 INTERRUPTED = 130
 PATIENCE_S = 20.0
@@ -130,7 +130,9 @@ def test_console(blocks: list[Fence], tmp_path: Path) -> None:
             run_typed(one, daemon, tmp_path)
 
 
-@pytest.mark.parametrize("blocks", sections("python", "text"))
+@pytest.mark.parametrize(
+    "blocks", sections("python", "text", pages=[page for page in PAGES if page != SPARK_PAGE])
+)
 def test_python(blocks: list[Fence], tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         printed = ""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
 import pytest
 
 from logd import config
-from logd.config import Config, address, load
+from logd.config import Config, address, load, settle
+from logd.config_text import listing, sample
 from logd.errors import BadRequest
 
 
@@ -110,6 +112,11 @@ WRONG = [
     ("host", "127.0.0.1:99999"),
     ("host", "::1:1774"),
     ("host", "127.0.0.1:1774:1774"),
+    ("allow-anonymous", "perhaps"),
+    ("allow-topics", "a b"),
+    ("allow-topics", "../x"),
+    ("connection-rate", "-1"),
+    ("min-free-bytes", "lots"),
 ]
 
 
@@ -141,6 +148,11 @@ def test_a_wrong_value_that_is_overruled_does_no_harm(tmp_path: Path) -> None:
         ("[fsync]\nmode = 'always'", "fsync"),
         ("fsync = ['always']", "fsync"),
         ("max-topics = true", "max-topics"),
+        ("topics = 5", "topics"),
+        ("[topics]\napp = 5", "app in"),
+        ("[topics.app]\nhost = '127.0.0.1:1'", "host in"),
+        ("tls-key = 5\ntls-cert = 'x'", "tls-key"),
+        ("tls-key = 'x'", "tls-key"),
         ("fsync = ", "logd.toml"),
         ("\xff", "logd.toml"),
     ],
@@ -168,6 +180,59 @@ def test_config_lists_every_setting() -> None:
     said = dict(line.split(": ", 1) for line in lines)
     assert list(said) == [config.flag(field.name) for field in config.fields()]
     assert said["fsync"] == "always"
+
+
+def test_each_value_has_an_origin(tmp_path: Path) -> None:
+    file = tmp_path / "logd.toml"
+    file.write_text("max-topics = 5\nmax-cursors = 6\n[topics.app]\nmax-age = '7d'\n")
+    settled = settle({"fsync": "always"}, {"LOGD_MAX_CURSORS": "7"}, file)
+    assert settled.origins["fsync"] == "--fsync"
+    assert settled.origins["max-cursors"] == "LOGD_MAX_CURSORS"
+    assert settled.origins["max-topics"] == str(file)
+    assert settled.origins["data-dir"] == "default"
+    lines = listing(settled).splitlines()
+    assert [line.split(" = ")[0] for line in lines if " = " in line][: len(settled.origins)] == [
+        *settled.origins
+    ]
+    (cursors,) = (line for line in lines if line.startswith("max-cursors"))
+    assert cursors.split() == ["max-cursors", "=", "7", "#", "LOGD_MAX_CURSORS"]
+    assert lines[-2:] == ['[topics."app"]', 'max-age = "7d"']
+
+
+def test_what_is_listed_can_be_read_again(tmp_path: Path) -> None:
+    given = {
+        "fsync-interval": "90s", "max-bytes": "3GiB", "max-age": "36h", "allow-anonymous": "on",
+        "delete-hook": """cp -t '/a "b"' \\\\x""", "allow-topics": "a-*,b?",
+        "http-names": "é.example", "partition-bytes": "1001", "idle-timeout": "1500ms",
+        "access-file": 'C:\\q"',
+    }  # fmt: skip
+    first = settle(given, {}).config
+    file = tmp_path / "logd.toml"
+    file.write_text(listing(settle(given, {})))
+    assert load({}, {}, file) == first
+
+
+def test_the_sample_has_every_setting_and_its_default(tmp_path: Path) -> None:
+    """The file in contrib/ is the one that `logd config --sample` prints now."""
+    text = (Path(__file__).parents[2] / "contrib" / "logd.toml").read_text()
+    assert text == sample(), "run: logd config --sample > contrib/logd.toml"
+    file = tmp_path / "logd.toml"
+    file.write_text(re.sub(r"(?m)^# ([a-z-]+ = )", r"\1", text).partition('# [topics."')[0])
+    settled = settle({}, {}, file)
+    assert set(settled.origins.values()) == {str(file)}
+    assert settled.config == Config()
+    file.write_text(text)
+    assert set(settle({}, {}, file).origins.values()) == {"default"}
+    section = text[text.index('# [topics."') :]
+    file.write_text(re.sub(r"(?m)^# ", "", section))
+    assert load({}, {}, file).for_topic("audit-1").fsync == "always"
+
+
+def test_what_cannot_change_stays() -> None:
+    running, wanted = Config(), load({"host": "127.0.0.1:1", "max-topics": "5"}, {})
+    taken = wanted.keeping_fixed(running)
+    assert taken.differences(running) == ["max-topics"]
+    assert wanted.differences(taken) == ["host"]
 
 
 @pytest.mark.parametrize(

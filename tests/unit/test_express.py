@@ -55,8 +55,15 @@ class Slot:
         self._story.append(("refused", error.code))
 
 
-def connection(module: ModuleType, topic: Topic, *, fed: bytes = PUSH) -> Any:
+def connection(module: ModuleType, topic: Topic) -> Any:
     class Connection(module.Express):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.story: list[Any] = []
+            self._write = self.story.append
+            self._again_line, self._again_size = PUSH[:-6], len(PUSH)
+            self._again_singles = topic.singles
+
         def _slot_for_single(self) -> Slot:
             slot = Slot(self.story)
             self._slots.append(slot)
@@ -65,12 +72,10 @@ def connection(module: ModuleType, topic: Topic, *, fed: bytes = PUSH) -> Any:
         def _advance(self) -> None:
             self.story.append("advance")
 
-    parser = Parser(1 << 20, Budget(1 << 20))
-    parser.feed(fed)
-    made = Connection(parser, {"app": topic})
-    made.story = []
-    made._write = made.story.append
-    return made
+        def feed(self, data: bytes) -> None:
+            self.story.append(("fed", data))
+
+    return Connection()
 
 
 @pytest.mark.parametrize("module", FORMS)
@@ -82,7 +87,7 @@ def test_one_more_of_the_same_is_taken_and_answered(module: ModuleType) -> None:
     assert topic.called == 1
     (push,) = topic.singles.take()
     assert push.content == ("app", [b"first\nother\n"], [2])
-    assert (len(push), len(topic.singles)) == (2, 0)
+    assert (push.clients, len(topic.singles)) == (2, 0)
     push.offset = 7
     push.stored()
     assert (one.story, two.story) == ([b"OK 7 1\r\n"], [b"OK 8 1\r\n"])
@@ -109,10 +114,29 @@ def test_anything_else_is_left_to_the_parser(module: ModuleType, data: bytes) ->
     assert len(topic.singles) == 0
 
 
-@pytest.mark.parametrize("module", FORMS)
 @pytest.mark.parametrize("fed", [b"", b"PING\r\n", PUSH + b"PI", PUSH + b"PING\r\n", PUSH[:-1]])
-def test_only_behind_a_push_and_nothing_else(module: ModuleType, fed: bytes) -> None:
-    assert not connection(module, Topic(module), fed=fed).take_single(PUSH)
+def test_only_behind_a_push_and_nothing_else(fed: bytes) -> None:
+    parser = Parser(1 << 20, Budget(1 << 20))
+    parser.feed(PUSH)
+    assert parser.again == ("app", PUSH[:-6], len(PUSH))
+    parser.feed(PUSH + fed)
+    assert (parser.again is None) == bool(fed)
+
+
+@pytest.mark.parametrize("module", FORMS)
+def test_what_is_no_single_is_fed(module: ModuleType) -> None:
+    made = connection(module, Topic(module))
+    made.data_received(b"PING\r\n")
+    made.data_received(PUSH)
+    made.data_received(PUSH)
+    assert made.story == [("fed", b"PING\r\n"), ("fed", PUSH)]  # the second is behind a single
+
+
+@pytest.mark.parametrize("module", FORMS)
+def test_not_where_the_topic_refuses(module: ModuleType) -> None:
+    topic = Topic(module)
+    topic.singles.is_open = False
+    assert not connection(module, topic).take_single(PUSH)
 
 
 @pytest.mark.parametrize("module", FORMS)
@@ -126,7 +150,7 @@ def test_only_behind_a_push_and_nothing_else(module: ModuleType, fed: bytes) -> 
         ("_ending", True),
         ("_closing", True),
         ("_single_is_sent", True),
-        ("_topics", {}),
+        ("_again_singles", None),
     ],
 )
 def test_not_while_something_is_under_way(module: ModuleType, flag: str, value: Any) -> None:
@@ -202,9 +226,9 @@ def test_many_are_several_batches(module: ModuleType) -> None:
     assert b"".join(push.content.bodies[0] for push in pushes) == b"".join(bodies)
     offset = 0
     for push in pushes:
-        assert push.content.counts == [len(push)]
+        assert push.content.counts == [push.clients]
         push.offset = offset
         push.stored()
-        offset += len(push)
+        offset += push.clients
     assert [who.story for who in waiting] == [[b"OK %d 1\r\n" % n] for n in range(2000)]
     assert topic.singles.take() == []

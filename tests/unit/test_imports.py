@@ -34,12 +34,14 @@ STORAGE = (
     "topic", "store", "offline", "service",
 )  # fmt: skip
 OFFLINE = {
+    "backup",
+    "disk",
     "offline",
     "offline_reader",
     "repair",
     "store",
 }  # what of it the tool needs where no daemon runs
-OFFLINE_COMMANDS = {"check", "repair", "reports", "source", "show"}
+OFFLINE_COMMANDS = {"backup", "failures", "check", "repair", "reports", "source", "show"}
 ASYNCIO = (
     "aio", "aio_bookmarks", "aio_client", "aio_connection", "aio_delivery", "aio_reader",
     "aio_writer",
@@ -121,6 +123,14 @@ def test_the_tool_uses_the_daemon_through_its_clients() -> None:
         assert not (inside("logd", names) & DAEMON) - allowed, name
     for name, names in modules("logd").items():
         assert not any(other.split(".")[0] == "cli" for other in names), name
+
+
+def test_spark_uses_the_clients_and_files_at_rest() -> None:
+    for name, names in modules("pyspark_logd").items():
+        used = inside("logd", names)
+        assert not used & {*DAEMON, *ASYNCIO, "offline"}, name
+        assert "offline_reader" not in used or name == "places", name
+        assert "client" not in used or name in {"connecting", "sending"}, name
 
 
 @pytest.mark.parametrize("name", PURE)

@@ -1,0 +1,141 @@
+"""What is measured of the Spark data source, beside Spark reading the same lines from a file.
+
+Both run in one session, in turn. Before the first turn each has run until Java has compiled it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from bench import peers
+from bench.measure import LOGD, Contestants, Row, Sample, Setting, Skip, Target
+from bench.processes import ROOT, BenchError, environment
+from bench.storage_rows import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
+
+TEXT = "text file"
+WARMING_TURNS = 6
+SPLITS = 8
+
+
+def why_not() -> str | None:
+    if find_spec("pyspark") is None:
+        return "PySpark is not installed; `make bench` installs it"
+    from pyspark_logd.session import why_no_java
+
+    return why_no_java()
+
+
+@contextmanager
+def filled(setting: Setting) -> Iterator[tuple[peers.Peer, str, int]]:
+    """A daemon, and in it a topic of so many messages of even size."""
+    whole = replace(BATCH, batch_bytes=BATCH_BYTES // MESSAGE_BYTES * MESSAGE_BYTES)
+    load = batches_for(setting.sizes.client_messages * MESSAGE_BYTES, whole)
+    with scratch(setting) as place, peers.logd(place, "interval") as peer:
+        setting.programs.load("logd", peer.port, load)
+        yield peer, load.topic, load.count * load.push_messages
+
+
+@contextmanager
+def counting(setting: Setting) -> Iterator[Contestants]:
+    if reason := why_not():
+        yield {LOGD: Skip(reason)}
+        return
+    with filled(setting) as (peer, topic, messages):
+        file = peer.directory / "lines"
+        write_lines(peer, topic, file)
+        with session(peer, topic, file) as ask:
+
+            def measure(way: str) -> Sample:
+                facts = ask(way)
+                if (facts["messages"], facts["bytes"]) != (
+                    messages,
+                    messages * (MESSAGE_BYTES - 1),
+                ):
+                    raise BenchError(f"{way} counted {facts}, not {messages} messages")
+                return Sample(messages / facts["seconds"], facts)
+
+            for _ in range(WARMING_TURNS):
+                measure("text")
+                measure("logd")
+            yield {LOGD: partial(measure, "logd"), TEXT: partial(measure, "text")}
+
+
+def write_lines(peer: peers.Peer, topic: str, file: Path) -> None:
+    """The messages of a topic as a text file, which bodies are without their headers."""
+    from logd.batch import reading, scan
+
+    with file.open("wb") as lines:
+        for partition in peer.partitions(topic):
+            data = partition.read_bytes()
+            lines.writelines(found.body for found in scan(reading(data), 0, len(data)))
+
+
+@contextmanager
+def session(
+    peer: peers.Peer, topic: str, file: Path
+) -> Iterator[Callable[[str], dict[str, float]]]:
+    command = [sys.executable, "-m", "bench.spark_client", peer.address, topic, str(file)]
+    log = peer.directory / "spark.log"
+    with log.open("wb") as errors, subprocess.Popen(
+        command, cwd=ROOT, env=environment() | {"SPARK_LOCAL_IP": "127.0.0.1"}, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        stdin, stdout = process.stdin, process.stdout
+
+        def ask(way: str) -> dict[str, float]:
+            print(way, file=stdin, flush=True)
+            line = stdout.readline()
+            if not line:
+                raise BenchError(f"Spark ended: {log.read_text()[-500:]}")
+            facts: dict[str, float] = json.loads(line)
+            return facts
+
+        yield ask  # its input ends behind this, and so does it
+
+
+@contextmanager
+def splitting(setting: Setting) -> Iterator[Contestants]:
+    if reason := why_not():
+        yield {LOGD: Skip(reason)}
+        return
+    with filled(setting) as (peer, topic, _):
+        from pyspark_logd.batch_reader import BatchReader
+        from pyspark_logd.columns import SCHEMA
+        from pyspark_logd.options import read_options
+
+        given = {"host": peer.address, "subscribe": topic, "minPartitions": str(SPLITS)}
+        reader = BatchReader(read_options(given, is_stream=False), SCHEMA)
+
+        def measure() -> Sample:
+            sizes = [split.stop - split.start for split in reader.partitions()]
+            return Sample(max(sizes) / min(sizes))
+
+        yield {LOGD: measure}
+
+
+ROWS = (
+    Row(
+        "spark-count",
+        "Spark: count, sum of lengths",
+        "/s",
+        counting,
+        Target(1.0, beside=TEXT),
+    ),
+    Row(
+        "spark-splits",
+        "Spark: largest split / smallest",
+        "×",
+        splitting,
+        Target(1.1, at_most=True),
+    ),
+)

@@ -1,0 +1,71 @@
+"""What TLS and a token cost: logd's Python clients with both, beside the same without."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from bench import peers
+from bench.measure import LOGD, Contestants, Row, Sample, Setting, Skip
+from bench.processes import run_json
+from bench.storage_rows import MESSAGE_BYTES, scratch
+
+PLAIN = "plain"
+TOPIC = "secured"
+TOKEN = "a-token-of-the-benchmark"
+_ACCESS = f'[tokens.bench]\ntoken = "{TOKEN}"\nread = ["*"]\nwrite = ["*"]\n'
+
+
+@contextmanager
+def secured(setting: Setting, mode: str) -> Iterator[Contestants]:
+    """Each on a daemon of its own, with the same settings but for these."""
+    if find_spec("trustme") is None:
+        yield {LOGD: Skip("the Python package trustme, which makes certificates, is not installed")}
+        return
+    turns = iter(range(10**6))
+    with scratch(setting) as place:
+        (place / "secure").mkdir()
+        flags = _secrets(place / "secure")
+        with (
+            peers.logd(place, "interval") as plain,
+            peers.logd_on(place / "tls", place / "tls.log", *flags) as tls,
+        ):
+            addresses = {LOGD: f"tls://{tls.address}@{place / 'secure'}", PLAIN: plain.address}
+
+            def measure(address: str, topic: str, mode: str = mode) -> Sample:
+                numbers = (setting.sizes.client_messages, MESSAGE_BYTES, setting.seed)
+                command = [sys.executable, "-m", "bench.python_client", mode, address, topic]
+                facts = run_json([*command, *map(str, numbers)])
+                return Sample(facts["per_second"] * MESSAGE_BYTES / 1e6, facts)
+
+            def turn(address: str) -> Sample:
+                return measure(address, TOPIC if mode != "write" else f"{TOPIC}-{next(turns)}")
+
+            if mode != "write":
+                for address in addresses.values():
+                    measure(address, TOPIC, "write")
+            yield {name: partial(turn, address) for name, address in addresses.items()}
+
+
+def _secrets(directory: Path) -> tuple[str, ...]:
+    """Certificates and a token; the daemon's flags for them. Its clients find theirs by name."""
+    import trustme
+
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(directory / "ca.pem")
+    issued = ca.issue_cert("127.0.0.1")
+    issued.private_key_and_cert_chain_pem.write_to_path(directory / "server.pem")
+    (directory / "token").write_text(TOKEN)
+    access = directory / "access.toml"
+    access.write_text(_ACCESS)
+    return "--tls-cert", str(directory / "server.pem"), "--access-file", str(access)
+
+
+ROWS = (
+    Row("tls-push", "Writer over TLS, with a token", "MB/s", partial(secured, mode="write")),
+    Row("tls-read", "Reader over TLS, batch by batch", "MB/s", partial(secured, mode="batches")),
+)

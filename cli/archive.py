@@ -1,0 +1,81 @@
+"""`log-cli archive`: topics into Parquet files, by topic and hour."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli import connect, failures, jobs
+from cli.numbers import bytes_text
+from cli.output import Table, json_line, notice, stdout, table
+from cli.reports import Output
+from cli.show import Quiet
+
+if TYPE_CHECKING:
+    from logd.pipeline.archive import Report
+
+HEAD = ("TOPIC", "MESSAGES", "ALREADY", "WRITTEN", "LOST", "GONE", "HELD", "FILES", "BYTES")
+
+List = Annotated[
+    bool, typer.Option("--list", help="Print the paths of the files that count, and do no more.")
+]
+NoJoin = Annotated[bool, typer.Option("--no-join", help="Leave small files as they are.")]
+
+
+def archive(
+    ctx: typer.Context,
+    archive: jobs.Archive,
+    topic: jobs.Topics = None,
+    list_: List = False,
+    no_join: NoJoin = False,
+    master: jobs.Master = None,
+    store_options: jobs.StoreOptions = None,
+    output: Output = Table.text,
+    quiet: Quiet = False,
+    host: connect.Host = None,
+) -> None:
+    """Archive what the daemon has and the archive has not yet. Safe to run again at any time.
+
+    \b
+    log-cli archive /var/archive
+    log-cli archive s3://bucket/logs 'web-*' --store-options keys.toml
+    """
+    from logd.pipeline.manifest import Manifest
+    from logd.pipeline.session import check_installed
+
+    check_installed()
+    store = jobs.open_archive(archive, store_options)
+    if list_:
+        files = Manifest(store).existing().files
+        with stdout() as out:
+            out.write("".join(f"{path}\n" for path in sorted(files)).encode())
+        return
+    from logd.pipeline.archive import Archiver
+
+    start = jobs.spark("archive", master, quiet)
+    archiver = Archiver(store, connect.address(ctx, host), start, lambda text: notice(text, quiet))
+    report = archiver.run(topic or [], compacts=not no_join)
+    _print(store.url, report, output)
+    for name in report.damaged:
+        notice(f"{name} is damaged and was left out; see `log-cli check`, then run this again")
+    if report.damaged:
+        raise typer.Exit(failures.LOSS)
+
+
+def _print(url: str, report: Report, output: Table) -> None:
+    rows: list[tuple[object, ...]] = [HEAD]
+    rows += [(*counts[:-1], bytes_text(counts.bytes)) for counts in report.topics]
+    with stdout() as out:
+        if output is Table.json:
+            counts = [one._asdict() for one in report.topics]
+            out.write(json_line({"archive": url} | report._asdict() | {"topics": counts}))
+            return
+        out.write(f"{table(rows)}\n".encode())
+        if report.joined_files:
+            joined = f"{report.joined_files} small files became {report.into_files}"
+            out.write(f"{joined}\n".encode())
+        if report.removed_files:
+            out.write(
+                f"{report.removed_files} files that did not count any more are gone\n".encode()
+            )

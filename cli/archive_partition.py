@@ -1,0 +1,53 @@
+"""`log-cli archive-partition`: a delete hook. A partition goes once the archive has it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli import jobs
+from cli.failures import Misuse
+
+Partition = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", exists=True, dir_okay=False, help="The partition; the daemon adds it."
+    ),
+]
+VARIABLES = ("LOGD_TOPIC", "LOGD_FIRST", "LOGD_NEXT")
+
+
+def archive_partition(
+    archive: jobs.Archive, file: Partition, store_options: jobs.StoreOptions = None
+) -> None:
+    """Archive one partition file, as a delete hook of the daemon. Exits 0 only if it is archived.
+
+    \b
+    delete-hook = ["/opt/logd/bin/log-cli", "archive-partition", "/var/archive"]
+    """
+    from logd.pipeline.session import check_installed
+
+    check_installed("numpy", "pyarrow")
+    from logd.commands import checked_topic
+    from logd.pipeline.partition_file import archive_partition as archive_file
+    from logd.pipeline.ranges import Range
+
+    try:
+        topic, first, next_ = (os.environ[name] for name in VARIABLES)
+        range_ = Range(int(first), int(next_))
+    except (KeyError, ValueError):
+        raise Misuse(
+            f"this is for the daemon to run, which sets {', '.join(VARIABLES)};"
+            " by hand, use `log-cli archive`"
+        ) from None
+    done = archive_file(
+        jobs.open_archive(archive, store_options), file, checked_topic(topic), range_
+    )
+    print(
+        f"archived {done.topic} {done.first}..{done.next - 1}: {done.read} messages ="
+        f" {done.already} already there + {done.written} written + {done.lost} lost;"
+        f" {done.files} files"
+    )

@@ -1,0 +1,113 @@
+"""`log-cli history`: what the archive and the daemon have, as one answer."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli import connect, failures, jobs, source
+from cli.answers import Rendering, show, to_topic, write_file
+from cli.failures import Misuse
+from cli.import_ import UntilTime
+from cli.output import Form, notice
+from cli.read import Limit, Since
+from cli.show import Output, Quiet, Template
+from cli.since import window
+
+if TYPE_CHECKING:
+    from logd.pipeline.history import Counts
+
+Grep = Annotated[
+    str | None,
+    typer.Option(metavar="REGEX", help="Only messages in which this is found (RE2's syntax)."),
+]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SQL",
+        help="Only where this holds: Spark's SQL over topic, topic_id, offset, timestamp, value"
+        " and text, which is value as UTF-8.",
+    ),
+]
+ToFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write to this file; Parquet where it ends in .parquet."),
+]
+IntoTopic = Annotated[
+    str | None, typer.Option(metavar="TOPIC", help="Write to this topic of the daemon instead.")
+]
+Append = Annotated[
+    bool, typer.Option("--append", help="With --into: also where the topic has messages already.")
+]
+ArchiveOnly = Annotated[
+    bool, typer.Option("--archive-only", help="Ask no daemon for what is not archived yet.")
+]
+
+
+def history(
+    ctx: typer.Context,
+    archive: jobs.Archive,
+    topic: jobs.Topics = None,
+    since: Since = None,
+    until: UntilTime = None,
+    grep: Grep = None,
+    where: Where = None,
+    limit: Limit = None,
+    to_file: ToFile = None,
+    into: IntoTopic = None,
+    append: Append = False,
+    archive_only: ArchiveOnly = False,
+    output: Output = Form.text,
+    format: Template = None,
+    master: jobs.Master = None,
+    store_options: jobs.StoreOptions = None,
+    quiet: Quiet = False,
+    host: connect.Host = None,
+) -> None:
+    """Search the archive and what is still in the daemon, by time, each message once.
+
+    \b
+    log-cli history /var/archive app --since 30d --grep 'status=5..'
+    log-cli history /var/archive 'web-*' --where "text like '%error%'" --to-file errors.parquet
+    log-cli history /var/archive app --since 7d --into last-week
+    """
+    if to_file is not None and into is not None:
+        raise Misuse("give --to-file or --into, not both")
+    from logd.pipeline.session import check_installed
+
+    check_installed()
+    from logd.pipeline.choosing import Window
+    from logd.pipeline.history import History, Question, wrong_with
+
+    if grep is not None and (problem := wrong_with(grep)):
+        raise Misuse(f"--grep {grep} is no regular expression: {problem}")
+    address = connect.address(ctx, host)
+    topics = topic or []
+    chosen = Window(*window(since, until, time.time_ns() // 1_000_000))
+    question = Question(topics, chosen, grep, where, limit)
+    store = jobs.open_archive(archive, store_options)
+    job = History(
+        store, None if archive_only else address, jobs.spark("history", master, quiet),
+        lambda text: notice(text, quiet),
+    )  # fmt: skip
+    rendering = Rendering(output, format, len(topics) != 1 or source.is_glob(topics[0]))
+    if into is not None:
+        to_topic(job, question, address, into, append=append)
+    elif to_file is not None:
+        write_file(job, question, rendering, to_file)
+    else:
+        show(job, question, rendering)
+    notice(_summary(job.counts), quiet)
+    for name in job.damaged:
+        notice(f"{name} is damaged, and what is not archived of it left out; see `log-cli check`")
+    if job.damaged:
+        raise typer.Exit(failures.LOSS)
+
+
+def _summary(counts: Counts) -> str:
+    looked = f"{counts.archived} archived and {counts.live} others in the daemon"
+    missing = f"; {counts.missing} are in neither any more" if counts.missing else ""
+    return f"found {counts.found} messages, looked at {looked}{missing}"

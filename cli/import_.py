@@ -1,0 +1,62 @@
+"""`log-cli import`: archived messages back into a daemon."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from cli import connect, jobs
+from cli.output import Table, json_line, notice, stdout, table
+from cli.read import Since
+from cli.reports import Output
+from cli.show import Quiet
+from cli.since import window
+
+Into = Annotated[
+    str | None,
+    typer.Option(metavar="TOPIC", help="Into this topic. [default: the one it was]"),
+]
+UntilTime = Annotated[str | None, typer.Option(metavar="TIME", help="End before this time.")]
+HEAD = ("TOPIC", "INTO", "MESSAGES", "ALREADY", "WRITTEN")
+
+
+def import_(
+    ctx: typer.Context,
+    archive: jobs.Archive,
+    topic: jobs.Topics = None,
+    into: Into = None,
+    since: Since = None,
+    until: UntilTime = None,
+    master: jobs.Master = None,
+    store_options: jobs.StoreOptions = None,
+    output: Output = Table.text,
+    quiet: Quiet = False,
+    host: connect.Host = None,
+) -> None:
+    """Write archived messages to a daemon, in their order and each once, also when run again.
+
+    \b
+    log-cli import /var/archive app --into app-again --since 2026-01-31T00:00:00Z
+    """
+    from logd.pipeline.session import check_installed
+
+    check_installed()
+    from logd.pipeline.choosing import Window
+    from logd.pipeline.imports import import_ as run
+
+    chosen = Window(*window(since, until, time.time_ns() // 1_000_000))
+    store = jobs.open_archive(archive, store_options)
+    counts = run(
+        store, connect.address(ctx, host), topic or [], into, chosen,
+        jobs.spark("import", master, quiet), lambda text: notice(text, quiet),
+    )  # fmt: skip
+    with stdout() as out:
+        if output is Table.json:
+            topics = [one._asdict() for one in counts]
+            out.write(json_line({"archive": store.url, "topics": topics}))
+        else:
+            rows: list[tuple[object, ...]] = [HEAD]
+            rows += [(c.topic, c.into, c.messages, c.already, c.written) for c in counts]
+            out.write(f"{table(rows)}\n".encode())

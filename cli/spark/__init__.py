@@ -1,0 +1,1 @@
+"""For `spark-submit`, see `log_cli.py`."""

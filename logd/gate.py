@@ -1,0 +1,72 @@
+"""What of a connection's requests may pass: requests in, requests and refusals out, in order.
+
+For connections that have something to check; a daemon without an access file and without a limit on
+topics per connection makes none. A right is decided once for each topic that a connection pushes
+to, and looked up from then on. Sans I/O.
+"""
+
+from __future__ import annotations
+
+from logd.access import Access, Grant, is_for_anybody
+from logd.errors import LogdError, TopicLimit, Unauthorized
+from logd.requests import Auth, Ping, Push, Pushes, Refused, Request
+
+
+class Gate:
+    def __init__(
+        self, access: Access | None, max_topics: int, who: str, grant: Grant | None = None
+    ) -> None:
+        self._access, self._max_topics, self.who = access, max_topics, who
+        self._grant = grant
+        self.pushed: set[str] = set()  # topics that this connection pushes to
+
+    @property
+    def is_known(self) -> bool:
+        """Has whoever is there proved who they are, where that is asked for?"""
+        return self._access is None or self._grant is not None
+
+    def admit(self, requests: list[Request]) -> list[Request]:
+        out: list[Request] = []
+        for request in requests:
+            if isinstance(request, Pushes) and request.topic in self.pushed:
+                out.append(request)
+                continue
+            try:
+                out.append(self._admitted(request))
+            except LogdError as error:
+                out.append(Refused(error))
+                if error.closes:
+                    break
+        return out
+
+    def _admitted(self, request: Request) -> Request:
+        if isinstance(request, Auth) and self._access is not None:
+            self._grant = self._access.of_token(request.token, self.who)
+            self.pushed.clear()
+            return Ping()  # which is answered as this is
+        if not self.is_known:
+            if is_for_anybody(request):
+                return request
+            raise Unauthorized("show a token first: AUTH <token>")
+        if self._grant is not None:
+            request = self._grant.admit(request)
+        if isinstance(request, (Pushes, Push)):
+            self._count(request.topic)
+        return request
+
+    def _count(self, topic: str) -> None:
+        if self._max_topics and len({*self.pushed, topic}) > self._max_topics:
+            raise TopicLimit(
+                f"a connection pushes to at most {self._max_topics} topics; use another one, or"
+                " raise max-topics-per-connection"
+            )
+        self.pushed.add(topic)
+
+    def judge_again(self, access: Access | None, max_topics: int) -> bool:
+        """After a reload: does whoever is there still have a grant, where one is needed?"""
+        was_known = self.is_known
+        self._access, self._max_topics = access, max_topics
+        name = self._grant.name if self._grant is not None else None
+        self._grant = access.named(name) if access is not None and name is not None else None
+        self.pushed.clear()
+        return self.is_known or not was_known

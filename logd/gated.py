@@ -1,0 +1,98 @@
+"""Connections whose requests go through a gate first: who is there, and may they?
+
+Always: nothing is kept for a client that has not said who it is. Its bytes are looked at line by
+line, a body has no budget, and whatever needs a token ends the connection. What follows a right
+token, in the same piece even, is served at full speed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from logd.access import Access, Grant, certificate_names
+from logd.copying import TlsConnection
+from logd.gate import Gate
+from logd.protocol import Budget, Parser
+from logd.requests import Request
+from logd.tcp import Connection, Connections
+
+_NOTHING = Budget(0)
+
+
+class GatedConnection(Connection):
+    gate: Gate
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        access, grant = self._service.access, None
+        if access is not None:
+            names = certificate_names(transport.get_extra_info("peercert"))
+            grant = access.of_certificate(names)
+        self.open_gate("", grant)
+        super().connection_made(transport)
+        if self.entry is not None:
+            self.gate.who = self.entry.address
+
+    def open_gate(self, who: str, grant: Grant | None) -> None:
+        config = self._service.config
+        self._made_at_s = self._connections.now_s
+        self.gate = Gate(self._service.access, config.max_topics_per_connection, who, grant)
+        if not self.gate.is_known:
+            self.parser = Parser(config.max_batch_bytes, _NOTHING)
+
+    def feed(self, data: bytes) -> None:
+        at = 0
+        while at < len(data) and not self.gate.is_known and not self._closing:
+            end = data.find(b"\n", at) + 1 or len(data)
+            self.received(self.parser.feed(data[at:end]), end - at)
+            at = end
+        if at < len(data):
+            super().feed(data[at:] if at else data)
+
+    def _prepare_singles(self) -> None:
+        """Their short way leads only to topics that this connection may push to."""
+        super()._prepare_singles()
+        again = self.parser.again
+        if again is None or again.topic not in self.gate.pushed:
+            self._again_singles = None
+
+    def received(self, requests: list[Request], size: int) -> None:
+        was_known = self.gate.is_known
+        admitted = self.gate.admit(requests)
+        if self.gate.is_known and not was_known:  # between two commands: nothing is unfinished
+            self.parser = Parser(self._service.config.max_batch_bytes, self._connections.budget)
+        super().received(admitted, size)
+
+    def check(self, now_s: float) -> None:
+        super().check(now_s)
+        late_s = now_s - self._made_at_s - self._service.config.request_timeout_s
+        if not self.gate.is_known and late_s > 0:
+            self._transport.abort()
+
+    def judge_again(self, access: Access | None) -> None:
+        """After a reload: whoever has lost their grant is shown out."""
+        self._again_singles = None
+        if not self.gate.judge_again(access, self._service.config.max_topics_per_connection):
+            self.end()
+
+
+class GatedTlsConnection(GatedConnection, TlsConnection):
+    pass
+
+
+def add_kinds(connections: Connections) -> None:
+    """Let `connections` make each kind that there is: by whether it is encrypted, and gated."""
+    connections.kinds |= {
+        (False, True): GatedConnection,
+        (True, False): TlsConnection,
+        (True, True): GatedTlsConnection,
+    }
+
+
+def judge_again(connections: Connections) -> None:
+    """After a reload: what is checked from now on holds for connections that are open, too."""
+    access = connections.service.access
+    for connection in list(connections.open):
+        if isinstance(connection, GatedConnection):
+            connection.judge_again(access)
+        elif access is not None:
+            connection.end()

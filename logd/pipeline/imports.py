@@ -1,0 +1,221 @@
+"""The import job: archived messages back into a daemon, in their order, each once.
+
+Before anything is pushed, a plan is kept in the archive: which offsets go to which topic, cut into
+segments. A segment is pushed under a producer's name that is made of the topic's id and its
+offsets, in batches that its messages alone decide, so the daemon recognises what it has already.
+Killed anywhere and run again, the same plan is carried out again, also when the archive was
+compacted or has grown meanwhile; what has come since gets a plan of its own.
+
+    <archive>/_imports/<topic id>/<topic>/000001.json         a plan
+    <archive>/_imports/<topic id>/<topic>/000001-<id>.done    carried out, into this topic id
+
+Topics go side by side, the segments of one topic one behind the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from logd.client import Client
+from logd.commands import checked_topic
+from logd.errors import ArchiveError, NotFound
+from logd.pipeline.archive import Say, StartSpark, sliced
+from logd.pipeline.choosing import Window, chosen
+from logd.pipeline.manifest import File, Manifest, State
+from logd.pipeline.parquet import Source
+from logd.pipeline.pushing import Pushing
+from logd.pipeline.ranges import Range, common, count, without
+from logd.pipeline.stores import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SEGMENT = 1 << 16  # offsets: at its multiples all plans cut, so that most of their segments agree
+_TRIES = 10
+RESULT = "topic_id string, written bigint"
+_PLAN = re.compile(r"([0-9]{6})(?:-([0-9a-f]+)\.done|\.json)")
+
+
+class Plan(msgspec.Struct, frozen=True):
+    segments: list[Range]
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What one of Spark's tasks does: the plans of one topic, one behind the other."""
+
+    source: Source
+    into: str
+    plans: dict[int, list[Range]]  # by their numbers
+    files: list[File]
+
+    @property
+    def ranges(self) -> list[Range]:
+        return [each for segments in self.plans.values() for each in segments]
+
+    @property
+    def messages(self) -> int:
+        return count(self.ranges)
+
+
+class Counts(NamedTuple):
+    """`messages` is the sum of the two behind it."""
+
+    topic: str
+    topic_id: str
+    into: str
+    messages: int  # in the archive, as far as they were asked for
+    already: int
+    written: int
+
+
+def import_(
+    store: Store, address: str, patterns: list[str], into: str | None, window: Window,
+    start_spark: StartSpark, say: Say = lambda text: None,
+) -> list[Counts]:  # fmt: skip
+    state = Manifest(store).existing()
+    sources = chosen(state, patterns)
+    if not sources:
+        raise NotFound(f"{store.url} has no topic like {' '.join(patterns)}")
+    if into is not None and len(sources) > 1:
+        names = ", ".join(f"{topic} ({id_[:8]})" for topic, id_ in sources)
+        raise ArchiveError(f"--into takes one topic, and there are several: {names}; choose one")
+    wanted = {source: window.ranges(store, state, source) for source in sources}
+    tasks = _tasks(store, state, address, wanted, into)
+    due = sum(task.messages for task in tasks)
+    written: dict[str, int] = {}
+    if due:
+        say(f"importing {due} messages of {len(tasks)} topics")
+        with start_spark() as spark:
+            rows = [(msgspec.json.encode(task),) for task in tasks if task.plans]
+            work = sliced(spark, rows, "task binary", len(rows))
+            frame = work.mapInArrow(partial(_carry_out, store, address), RESULT)
+            written = {row.topic_id: row.written for row in frame.collect()}
+    return [_counts(task, wanted[task.source], written) for task in tasks]
+
+
+def _tasks(
+    store: Store, state: State, address: str, wanted: dict[Source, list[Range]], into: str | None
+) -> list[Task]:
+    with Client(address) as client:
+        names = {source: checked_topic(into or source.topic) for source in wanted}
+        ids = {source: _topic_id(client, name) for source, name in names.items()}
+    return [
+        _task(store, state, source, names[source], ranges, ids[source])
+        for source, ranges in wanted.items()
+    ]
+
+
+def _counts(task: Task, wanted: list[Range], written: dict[str, int]) -> Counts:
+    """An unfinished plan may hold more than is asked for now."""
+    new = written.get(task.source.topic_id, 0)
+    messages = max(count(wanted), count([*wanted, *task.ranges]))
+    return Counts(*task.source, task.into, messages, messages - new, new)
+
+
+def _topic_id(client: Client, topic: str) -> str:
+    try:
+        return client.stats(topic)["id"]
+    except NotFound:
+        return ""  # the first push makes it
+
+
+# -- plans ----------------------------------------------------------------------------------------
+
+
+def _task(
+    store: Store, state: State, source: Source, into: str, ranges: list[Range], target_id: str
+) -> Task:
+    """The plans that are still to be carried out, a new one for what no plan has included."""
+    for _ in range(_TRIES):
+        plans, done = _plans(store, source, into)
+        current = {n for n, ids in done.items() if target_id in ids}
+        due = {n: plan for n, plan in plans.items() if n in current or not done.get(n)}
+        planned = [each for plan in due.values() for each in plan.segments]
+        if new := _segments(without(ranges, planned)):
+            name = f"{_folder(source, into)}/{max(plans, default=0) + 1:06d}.json"
+            store.create(name, msgspec.json.encode(Plan(new)))
+            continue  # also where another run was quicker: look again
+        left = {n: plan.segments for n, plan in sorted(due.items()) if n not in current}
+        needed = [each for segments in left.values() for each in segments]
+        files = [file for file in state.of(source.topic_id) if common([file.range], needed)]
+        return Task(source, into, left, files)
+    raise ArchiveError(f"others import from {store.url} all the time; try again")
+
+
+def _segments(ranges: list[Range]) -> list[Range]:
+    found = []
+    for first, next_ in ranges:
+        edges = range(first - first % SEGMENT + SEGMENT, next_, SEGMENT)
+        cuts = [first, *edges, next_]
+        found += [Range(*each) for each in pairwise(cuts)]
+    return found
+
+
+def _plans(store: Store, source: Source, into: str) -> tuple[dict[int, Plan], dict[int, set[str]]]:
+    """Plans by number, and into which topic ids each was carried out."""
+    plans: dict[int, Plan] = {}
+    done: dict[int, set[str]] = {}
+    folder = _folder(source, into)
+    for found in store.list(folder):
+        match = _PLAN.fullmatch(found.path.rpartition("/")[2])
+        if match is None:
+            continue
+        if match[2]:
+            done.setdefault(int(match[1]), set()).add(match[2])
+        else:
+            try:
+                plan = msgspec.json.decode(store.get(found.path), type=Plan)
+            except msgspec.DecodeError as error:
+                raise ArchiveError(
+                    f"{store.url}: {found.path} is damaged ({error}); remove it only if what it"
+                    f" imported into {into} does not matter"
+                ) from None
+            plans[int(match[1])] = plan
+    return plans, done
+
+
+def _folder(source: Source, into: str) -> str:
+    return f"_imports/{source.topic_id}/{into}"
+
+
+# -- what Spark does ------------------------------------------------------------------------------
+
+
+def _carry_out(
+    store: Store, address: str, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    for batch in batches:
+        for encoded in batch.column("task").to_pylist():
+            task = msgspec.json.decode(encoded, type=Task)
+            result = {"topic_id": [task.source.topic_id], "written": [_push(store, address, task)]}
+            yield pa.RecordBatch.from_pydict(result)
+
+
+def _push(store: Store, address: str, task: Task) -> int:
+    written = 0
+    with closing(Pushing(address, task.into)) as pushing:
+        for number, segments in task.plans.items():
+            for segment in segments:
+                read = partial(_values, store, task.files, segment)
+                written += pushing.push(task.source.topic_id, segment, read)
+            done = f"{_folder(task.source, task.into)}/{number:06d}-{pushing.topic_id()}.done"
+            store.create(done, b"")
+    return written
+
+
+def _values(store: Store, files: list[File], segment: Range) -> Iterator[bytes]:
+    from logd.pipeline import parquet
+
+    for file in files:
+        if common([file.range], [segment]):
+            for part in parquet.read(store, file, [segment]):
+                yield from part.column("value").to_pylist()

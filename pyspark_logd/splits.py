@@ -1,0 +1,86 @@
+"""Which offsets each of Spark's tasks reads: ranges that hold about as many bytes each.
+
+Pure. Within one of the daemon's partitions bytes are taken to be spread evenly over offsets.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from pyspark.sql.datasource import InputPartition
+
+from logd.commands import PartitionInfo
+from logd.epochs import Seen
+
+SPLIT_BYTES = 64 << 20  # what a task reads, unless more of them are asked for
+
+
+@dataclass(frozen=True)
+class Split(InputPartition):
+    """The offsets from `start` up to `stop` of a topic, at a place."""
+
+    place: str
+    topic: str
+    start: int
+    stop: int
+    seen: Seen
+
+
+class Sizes:
+    """How many bytes lie before an offset, and at which offset so many bytes end."""
+
+    def __init__(self, partitions: Sequence[PartitionInfo]) -> None:
+        self._offsets, self._bytes = [0], [0]
+        for part in partitions:
+            if part.first > self._offsets[-1]:  # what is before it has expired
+                self._offsets.append(part.first)
+                self._bytes.append(self._bytes[-1])
+            if part.next > self._offsets[-1]:
+                self._offsets.append(part.next)
+                self._bytes.append(self._bytes[-1] + part.bytes)
+
+    def before(self, offset: int) -> float:
+        return _interpolate(offset, self._offsets, self._bytes)
+
+    def offset(self, bytes_: float) -> int:
+        return round(_interpolate(bytes_, self._bytes, self._offsets))
+
+
+def _interpolate(x: float, xs: list[int], ys: list[int]) -> float:
+    at = bisect_right(xs, x)
+    if at == len(xs):
+        return ys[-1]
+    share = (x - xs[at - 1]) / (xs[at] - xs[at - 1])
+    return ys[at - 1] + share * (ys[at] - ys[at - 1])
+
+
+def cuts(sizes: Sizes, start: int, stop: int, splits: int, max_messages: int) -> list[int]:
+    """Offsets from `start` to `stop` between which about as many bytes lie; none where equal."""
+    if start >= stop:
+        return []
+    splits = min(max(splits, ceil((stop - start) / max_messages)), stop - start)
+    first, last = sizes.before(start), sizes.before(stop)
+    step = (last - first) / splits
+    inner = {sizes.offset(first + step * i) for i in range(1, splits)}
+    found = [start, *sorted(offset for offset in inner if start < offset < stop), stop]
+    return _no_longer_than(max_messages, found)
+
+
+def _no_longer_than(max_messages: int, offsets: list[int]) -> list[int]:
+    """Where bytes are uneven, some of the ranges may still hold too many messages."""
+    found = offsets[:1]
+    for offset in offsets[1:]:
+        pieces = ceil((offset - found[-1]) / max_messages)
+        first, length = found[-1], offset - found[-1]
+        found += [first + length * i // pieces for i in range(1, pieces + 1)]
+    return found
+
+
+def shares(bytes_: Sequence[float], min_splits: int) -> list[int]:
+    """How many splits each topic gets, by its bytes: at least `min_splits` together."""
+    total = sum(bytes_)
+    wanted = max(min_splits, ceil(total / SPLIT_BYTES))
+    return [max(1, ceil(wanted * one / total)) if total else 1 for one in bytes_]
