@@ -9,6 +9,15 @@ SPARK_READY := $(VENV)/spark-ready
 PIPELINE_READY := $(VENV)/pipeline-ready
 DATA ?= data
 
+# Most tests wait: for a daemon to start, a socket, a disk. So more of them run than there are cores. Those that
+# measure are marked `alone`, and run behind the others, one by one; pytest ends with 5 where there are none.
+WORKERS ?= 4
+PYTEST := $(BIN)/pytest -rs
+define run_part
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m 'not alone' $(1)
+	$(PYTEST) -m alone $(1) || test $$? -eq 5
+endef
+
 .DEFAULT_GOAL := help
 SHIPPERS := rsyslog rsyslog-elasticsearch libestr0 libfastjson4 liblognorm5 \
 	syslog-ng-core syslog-ng-mod-http libivykis0 libnet1 libpcre3 libwrap0 prometheus
@@ -70,44 +79,44 @@ check: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	$(BIN)/pytest tests/unit
+	$(call run_part,tests/unit)
 
 integration: $(READY)
-	$(BIN)/pytest tests/integration
+	$(call run_part,tests/integration)
 
 clients: $(READY)
-	$(BIN)/pytest tests/clients
+	$(call run_part,tests/clients)
 
 damage: $(READY)
-	$(BIN)/pytest tests/damage
+	$(call run_part,tests/damage)
 
 faults: $(READY)
-	$(BIN)/pytest tests/faults
+	$(call run_part,tests/faults)
 
 web: $(READY) packages shippers
-	$(BIN)/pytest -rs tests/web
+	$(call run_part,tests/web)
 
 # Who must not get in, and how much of them there may be: tokens, TLS, limits, floods.
 security: $(READY)
-	$(BIN)/pytest -rs tests/security
+	$(PYTEST) tests/security
 
-# The page in a real browser. Pictures of it are left in build/screenshots.
+# The page in a real browser, one test after the other: they share it. Pictures of it are left in build/screenshots.
 browser: $(READY) browser-packages
-	$(BIN)/pytest -rs tests/browser
+	$(PYTEST) tests/browser
 
 # The units, the container, backups, and an installation in a clean Debian below build/.
 operations: $(READY) packages operations-packages
-	$(BIN)/pytest -rs tests/operations
+	$(PYTEST) tests/operations
 
 # Spark with real daemons: reading, writing, streams that are killed, and a cluster on this machine.
 spark: $(READY) spark-packages
 	@$(MAKE) --no-print-directory $(SPARK_READY) || echo "tests with Spark will be skipped"
-	$(BIN)/pytest -rs tests/spark
+	$(PYTEST) tests/spark
 
 # Archive, history and import: with Spark, an object store, and kills.
 pipeline: $(READY) packages spark-packages
 	@$(MAKE) --no-print-directory $(PIPELINE_READY) || echo "tests of the archive will be skipped"
-	$(BIN)/pytest -rs tests/pipeline
+	$(PYTEST) tests/pipeline
 
 test-faults: $(READY) packages spark-packages
 	@$(MAKE) --no-print-directory $(PIPELINE_READY) || echo "tests with Spark will be skipped"

@@ -17,6 +17,7 @@ from cli.output import Form, Render, each_renderer, renderer, stdout
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from logd.addresses import Target
     from logd.pipeline.history import History, Question
 
 PARQUET = ".parquet"
@@ -72,7 +73,9 @@ def write_file(job: History, question: Question, rendering: Rendering, path: Pat
                 out.write(data)
 
 
-def to_topic(job: History, question: Question, address: str, topic: str, *, append: bool) -> None:
+def to_topic(
+    job: History, question: Question, address: Target, topic: str, *, append: bool
+) -> None:
     """In the order of the answer; the daemon gives them new offsets and times."""
     from logd.client import Client
     from logd.commands import checked_topic

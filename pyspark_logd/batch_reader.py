@@ -16,7 +16,7 @@ from pyspark_logd.columns import arrow_schema
 from pyspark_logd.errors import hidden_traceback, one_line
 from pyspark_logd.fetching import record_batches
 from pyspark_logd.loss import on_loss
-from pyspark_logd.options import ReadOptions
+from pyspark_logd.options import ReadOptions, Site
 from pyspark_logd.places import Place, homes, open_place
 from pyspark_logd.ranges import Range, resolve, within
 from pyspark_logd.splits import Sizes, Split, cuts, shares
@@ -26,7 +26,7 @@ class Wanted(NamedTuple):
     """What is to be read of a topic."""
 
     topic: str
-    place: str
+    site: Site
     seen: Seen
     range: Range
     sizes: Sizes
@@ -43,7 +43,7 @@ class BatchReader(DataSourceReader):
     @one_line
     def partitions(self) -> list[InputPartition]:
         with ExitStack() as stack:
-            places = [stack.enter_context(closing(open_place(n))) for n in self._options.places]
+            places = [stack.enter_context(closing(open_place(s))) for s in self._options.sites]
             found = homes(self._options, places).items()
             return [*plan(self._options, [self._wanted(*home) for home in found])]
 
@@ -64,7 +64,7 @@ class BatchReader(DataSourceReader):
         stop = resolve(options.stop, topic, place, extent)
         there = within(topic, extent, start, stop, on_loss(options.fails_on_data_loss))
         there = self.narrow(topic, place, there)
-        return Wanted(topic, place.name, extent.seen, there, Sizes(place.partitions(topic)))
+        return Wanted(topic, place.site, extent.seen, there, Sizes(place.partitions(topic)))
 
 
 def plan(options: ReadOptions, wanted: list[Wanted]) -> Iterator[Split]:
@@ -73,4 +73,4 @@ def plan(options: ReadOptions, wanted: list[Wanted]) -> Iterator[Split]:
     for one, share in zip(wanted, splits, strict=True):
         offsets = cuts(one.sizes, *one.range, share, options.max_split_messages)
         for start, stop in pairwise(offsets):
-            yield Split(one.place, one.topic, start, stop, one.seen)
+            yield Split(one.site, one.topic, start, stop, one.seen)

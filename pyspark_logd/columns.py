@@ -73,10 +73,8 @@ def piece(found: Found) -> Piece:
         ends: Numbers = None
         if header.enc.startswith(SIZED):
             line, start = sizes_line(bytes(body))
-            data, ends = (
-                data[start:],
-                np.cumsum(np.fromstring(bytes(line), dtype=np.int64, sep=" ")),
-            )
+            sizes: Numbers = np.fromstring(bytes(line), dtype=np.int64, sep=" ")
+            data, ends = data[start:], np.cumsum(sizes)
             if len(ends) != header.messages or ends[-1] != len(data):
                 raise BadRequest("the sizes of a body do not add up")
     except BadRequest as error:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from logd.client import Client
+from pyspark_logd.options import Site
 
 TIMEOUT_S = 30.0
 
 
-def dial(address: str) -> Client:
-    """A connection to the daemon there. Tokens and encryption belong here."""
-    return Client(address, timeout_s=TIMEOUT_S)
+def dial(site: Site) -> Client:
+    """A connection to the daemon there."""
+    return Client(site.endpoint or site.name, timeout_s=TIMEOUT_S)

@@ -43,17 +43,18 @@ def replies(split: Split, on_loss: OnLoss) -> Iterator[Batches]:
     at = split.start
     while at < split.stop:
         try:
-            with closing(open_place(split.place)) as place:
+            with closing(open_place(split.site)) as place:
                 at, stop = still_there(place, split, at, on_loss)
+                if at >= stop:
+                    return
                 for reply in place.replies(split.topic, at, stop):
                     patience.answered(monotonic())
                     at = reply.offset + reply.messages
                     yield reply
                 if at >= stop:
                     return
-        except OutOfRange:
-            continue  # it expired just now: look again how far
-        except TRY_AGAIN as error:
+                raise OutOfRange(f"topic {split.topic} ends at {at}, and {stop} was there before")
+        except (*TRY_AGAIN, OutOfRange) as error:  # it may have expired just now: look again
             sleep(patience.pause_s(error, monotonic()))
 
 
@@ -62,7 +63,7 @@ def still_there(place: Place, split: Split, at: int, on_loss: OnLoss) -> tuple[i
     try:
         extent = place.extent(split.topic)
     except NotFound:
-        on_loss(split.topic, at, split.stop, f"{place.name} has no such topic any more")
+        on_loss(split.topic, at, split.stop, f"{place.site.name} has no such topic any more")
         return split.stop, split.stop
     if extent.seen.id != split.seen.id:
         on_loss(split.topic, at, split.stop, "the topic was made anew")

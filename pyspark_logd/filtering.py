@@ -8,8 +8,7 @@ back, so Spark applies them too: what is narrowed here only has to contain what 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
-from math import ceil, floor
+from datetime import UTC, datetime, timedelta
 
 from pyspark.sql.datasource import (
     EqualTo,
@@ -27,14 +26,15 @@ from pyspark_logd.errors import one_line
 from pyspark_logd.places import Place
 from pyspark_logd.ranges import Range
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 COMPARISONS = (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
 
 
 class FilteringReader(BatchReader):
-    """`_offsets` and `_times_ms` are where to start and to stop; the stop is left out."""
+    """`offsets` and `times_ms` are where to start and to stop; the stop is left out."""
 
-    _offsets = (0, MAX_NUMBER)
-    _times_ms = (0, MAX_NUMBER)
+    offsets = (0, MAX_NUMBER)
+    times_ms = (0, MAX_NUMBER)
 
     @one_line
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -42,15 +42,17 @@ class FilteringReader(BatchReader):
             if not isinstance(one, COMPARISONS):
                 continue
             if one.attribute == ("offset",):
-                self._offsets = narrowed(self._offsets, one, int(one.value))
+                self.offsets = narrowed(self.offsets, one, one.value, one.value)
             elif one.attribute == ("timestamp",):
-                self._times_ms = narrowed(self._times_ms, one, _ms(one.value))
+                time_us = (one.value - EPOCH) // timedelta(microseconds=1)
+                low_ms, high_ms = -(-time_us // 1000), time_us // 1000
+                self.times_ms = narrowed(self.times_ms, one, low_ms, high_ms)
         return filters
 
     def narrow(self, topic: str, place: Place, there: Range) -> Range:
-        start = max(there.start, self._offsets[0])
-        stop = min(there.stop, self._offsets[1])
-        first_ms, next_ms = self._times_ms
+        start = max(there.start, self.offsets[0])
+        stop = min(there.stop, self.offsets[1])
+        first_ms, next_ms = self.times_ms
         if first_ms > 0:
             start = max(start, place.offset_at(topic, At(first_ms)))
         if next_ms < MAX_NUMBER:
@@ -58,15 +60,14 @@ class FilteringReader(BatchReader):
         return Range(start, max(start, stop))
 
 
-def narrowed(within: tuple[int, int], one: Filter, value: float) -> tuple[int, int]:
-    """The part of the whole numbers from `within[0]` up to `within[1]` that a filter may let by."""
+def narrowed(within: tuple[int, int], one: Filter, low: int, high: int) -> tuple[int, int]:
+    """The part of the numbers from `within[0]` up to `within[1]` that a filter may let by.
+
+    `low` and `high` are the filter's value as a whole number, above it and below it.
+    """
     start, stop = within
     if isinstance(one, EqualTo | GreaterThanOrEqual | GreaterThan):
-        start = max(start, ceil(value))
+        start = max(start, low)
     if isinstance(one, EqualTo | LessThanOrEqual | LessThan):
-        stop = min(stop, floor(value) + 1)
+        stop = min(stop, high + 1)
     return start, max(start, stop)
-
-
-def _ms(time: datetime) -> float:
-    return time.astimezone(UTC).timestamp() * 1000

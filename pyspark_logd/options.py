@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from logd.addresses import DEFAULT_ADDRESS, addresses
+from logd.addresses import DEFAULT_ADDRESS, Endpoint, addresses
 from logd.batch import MAX_NUMBER
 from logd.commands import checked_topic
 from logd.requests import At, Where
@@ -23,22 +23,32 @@ FILES = "file:"  # before the directory, where files are read and no daemon is a
 
 Edge = Where | Mapping[str, Where]  # where a read starts or ends: for all topics, or for each
 
+_SHOWN = {"token": "token", "tokenFile": "token_file", "ca": "ca", "cert": "cert", "key": "key"}
 _READ = (
-    "host", "servers", "dataDir", "subscribe", "subscribePattern", "startingOffsets",
+    "host", "servers", *_SHOWN, "dataDir", "subscribe", "subscribePattern", "startingOffsets",
     "startingTimestamp", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss",
 )  # fmt: skip
 BATCH_READ = (*_READ, "endingOffsets", "endingTimestamp", "pushFilters")
 STREAM_READ = (*_READ, "maxOffsetsPerTrigger")
 ANY_READ = (*BATCH_READ, "maxOffsetsPerTrigger")
-WRITE = ("host", "topic", "compress")
+WRITE = ("host", *_SHOWN, "topic", "compress")
 _SPELT = {name.lower(): name for name in (*ANY_READ, *WRITE)}
 _SPARKS = {"checkpointlocation", "queryname"}  # which Spark hands to sinks along with theirs
 _NAMED = {"earliest": "first", "latest": "next", -2: "first", -1: "next"}  # as in Kafka's JSON
 
 
 @dataclass(frozen=True, slots=True)
+class Site:
+    """Where to connect to, or a data directory behind `file:`. It travels to the tasks, so whatever
+    else a connection needs belongs here, and is used by `connecting`."""
+
+    name: str
+    endpoint: Endpoint | None = None  # where there is something to show
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
-    places: tuple[str, ...]
+    sites: tuple[Site, ...]
     topics: tuple[str, ...]  # empty where there is a pattern
     pattern: str | None
     start: Edge
@@ -52,7 +62,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    address: str
+    site: Site
     topic: str | None  # None where each row names its own
     compresses: bool
 
@@ -69,7 +79,7 @@ def any_read_options(options: Mapping[str, str]) -> ReadOptions:
 def _read_options(given: Mapping[str, str], is_stream: bool) -> ReadOptions:
     topics, pattern = _topics(given)
     return ReadOptions(
-        _places(given),
+        _sites(given),
         topics,
         pattern,
         _edge(given, "starting", topics, "next" if is_stream else "first"),
@@ -86,7 +96,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     given = _known(options, WRITE)
     topic = given.get("topic")
     return WriteOptions(
-        _places(given)[0], checked_topic(topic) if topic else None, _flag(given, "compress", False)
+        _sites(given)[0], checked_topic(topic) if topic else None, _flag(given, "compress", False)
     )
 
 
@@ -106,16 +116,21 @@ def _known(options: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _places(given: Mapping[str, str]) -> tuple[str, ...]:
+def _sites(given: Mapping[str, str]) -> tuple[Site, ...]:
     named = [name for name in ("host", "servers", "dataDir") if name in given]
     if len(named) > 1:
         raise BadOption(f"{' and '.join(named)} exclude each other; give one of them")
     if "dataDir" in given:
-        return (f"{FILES}{given['dataDir']}",)
+        for name in _SHOWN:
+            if name in given:
+                raise BadOption(f"{name} is for daemons; with dataDir nobody asks for it")
+        return (Site(f"{FILES}{given['dataDir']}"),)
     host = given.get("host") or os.environ.get("LOGD_HOST") or DEFAULT_ADDRESS
     words = _words(given["servers"], "servers") if "servers" in given else [host]
     try:
-        return tuple(dict.fromkeys(addresses(words)))
+        found = dict.fromkeys(addresses(words))
+        shown = {field: given[name] for name, field in _SHOWN.items() if name in given}
+        return tuple(Site(at, Endpoint(at, **shown) if shown else None) for at in found)
     except ValueError as error:
         raise BadOption(str(error)) from None
 

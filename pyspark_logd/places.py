@@ -1,8 +1,7 @@
 """Where topics live, and how to ask there: a daemon, or its files on this host.
 
-A place is named by a string, its address or `file:` and a directory, so that it can travel to
-other machines in a split. Everything here answers at once or raises; to be patient is the
-business of whoever asks.
+Its `Site` says where that is, and can travel to other machines in a split. Everything here answers
+at once or raises; to be patient is the business of whoever asks.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
 from logd import commands, offline_reader
 from logd.commands import Batches, PartitionInfo
@@ -19,7 +18,7 @@ from logd.errors import NotFound
 from logd.requests import At, Read
 from pyspark_logd.connecting import dial
 from pyspark_logd.errors import BadOption
-from pyspark_logd.options import FILES, ReadOptions
+from pyspark_logd.options import FILES, ReadOptions, Site
 
 READ_BYTES = 1 << 20  # of a reply: what is built from 4 MiB takes three times as long per message
 
@@ -33,7 +32,7 @@ class Extent(NamedTuple):
 
 
 class Place(Protocol):
-    name: str
+    site: Site
 
     def close(self) -> None: ...
     def topics(self) -> list[str]: ...
@@ -44,22 +43,14 @@ class Place(Protocol):
         """Whole batches that cover these offsets; it ends early where the topic does."""
 
 
-def open_place(name: str) -> Place:
-    if name.startswith(FILES):
-        return Files(name)
-    return Daemon(name)
+def open_place(site: Site) -> Place:
+    return Files(site) if site.name.startswith(FILES) else Daemon(site)
 
 
 class Daemon:
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._client = dial(name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self._client = dial(site)
 
     def close(self) -> None:
         self._client.close()
@@ -77,7 +68,7 @@ class Daemon:
         return self._client.partitions(topic)
 
     def replies(self, topic: str, start: int, stop: int) -> Iterator[Batches]:
-        """The next reply is asked for before the current one is worked on."""
+        """The next reply is asked for before the current one is worked on. Never for nothing."""
         self._ask(topic, start, stop)
         while start < stop:
             reply: Batches = self._client.receive()
@@ -95,17 +86,11 @@ class Daemon:
 class Files:
     """A data directory. Each question looks at the files anew, as a daemon's start would."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._data_dir = Path(name.removeprefix(FILES))
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self._data_dir = Path(site.name.removeprefix(FILES))
         if not self._data_dir.is_dir():
             raise BadOption(f"dataDir {self._data_dir} is no directory on this machine")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Nothing to do: a file closes itself once nobody refers to it."""
@@ -151,13 +136,13 @@ def homes(options: ReadOptions, places: list[Place]) -> dict[str, Place]:
                 continue
             if topic in found:
                 raise BadOption(
-                    f"topic {topic} is at {found[topic].name} and at {place.name};"
+                    f"topic {topic} is at {found[topic].site.name} and at {place.site.name};"
                     " read them as two data frames and join these with union"
                 )
             found[topic] = place
     for topic in options.topics:
         if topic not in found:
-            where = ", ".join(place.name for place in places)
+            where = ", ".join(place.site.name for place in places)
             raise NotFound(f"no topic {topic} at {where}; `log-cli topics` lists what is there")
     return dict(sorted(found.items()))
 

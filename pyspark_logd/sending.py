@@ -27,6 +27,7 @@ from pyspark_logd.bodies import Body
 from pyspark_logd.connecting import dial
 from pyspark_logd.errors import DataLoss
 from pyspark_logd.fetching import PATIENCE_S
+from pyspark_logd.options import Site
 
 BATCHES_PER_NAME = 1000  # of which the daemon remembers a few more
 IN_FLIGHT = 16
@@ -45,8 +46,8 @@ class Line:
 class Sender:
     """`send` bodies, then `close` waits until all are stored. One thread."""
 
-    def __init__(self, address: str, producer: str | None, *, compresses: bool) -> None:
-        self._address, self._producer, self._compresses = address, producer, compresses
+    def __init__(self, site: Site, producer: str | None, *, compresses: bool) -> None:
+        self._site, self._producer, self._compresses = site, producer, compresses
         self._client: Client | None = None
         self._lines: dict[str, Line] = {}
         self._sent: deque[Line] = deque()  # whose answers are due, in their order
@@ -93,7 +94,7 @@ class Sender:
         """Send what may be sent, and take an answer: the next one, or only if it is here."""
         try:
             if self._client is None:
-                self._client = dial(self._address)
+                self._client = dial(self._site)
             for line in self._lines.values():
                 while (push := line.outbox.next()) is not None:
                     self._sent.append(line)

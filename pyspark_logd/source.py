@@ -37,7 +37,7 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         options = any_read_options(self.options)
         with ExitStack() as stack:
-            places = [stack.enter_context(closing(open_place(name))) for name in options.places]
+            places = [stack.enter_context(closing(open_place(site))) for site in options.sites]
             homes(options, places)
         return SCHEMA
 
@@ -62,5 +62,5 @@ class DefaultSource(DataSource):
         if overwrite:
             raise BadOption("a topic only grows: write with mode('append') or outputMode('append')")
         options = write_options(self.options)
-        dial(options.address).close()
+        dial(options.site).close()
         return options

@@ -14,15 +14,16 @@ from pyspark.sql.datasource import InputPartition
 
 from logd.commands import PartitionInfo
 from logd.epochs import Seen
+from pyspark_logd.options import Site
 
 SPLIT_BYTES = 64 << 20  # what a task reads, unless more of them are asked for
 
 
 @dataclass(frozen=True)
 class Split(InputPartition):
-    """The offsets from `start` up to `stop` of a topic, at a place."""
+    """The offsets from `start` up to `stop` of a topic, and where it is."""
 
-    place: str
+    site: Site
     topic: str
     start: int
     stop: int

@@ -45,6 +45,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._given, self._columns = dict(given), schema
         self._places: list[Place] = []
+        self._homes: Homes = {}
         self._targets: Mapping[str, Extent] | None = None  # where availableNow ends
         self._latest: dict[str, int] = {}
 
@@ -122,7 +123,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         counts = waiting if most is None else fair_shares(waiting, most)
         if not any(counts.values()):
             return None
-        found = dict(before)
+        # Those that are not there now have nothing in this micro-batch.
+        found = {topic: Progress(was.seen, [was.next]) for topic, was in before.items()}
         sizes = {topic: Sizes(place.partitions(topic)) for topic, place in homes.items()}
         for topic, offsets in self._cut(starts, counts, sizes).items():
             found[topic] = Progress(extents[topic].seen, offsets)
@@ -168,7 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if place is None:
                 self._on_loss(topic, offsets[0], offsets[-1], "there is no such topic any more")
                 continue
-            splits = [Split(place.name, topic, a, b, seen) for a, b in pairwise(offsets)]
+            splits = [Split(place.site, topic, a, b, seen) for a, b in pairwise(offsets)]
             if self._options.fails_on_data_loss:  # said here, it reaches the user in one line
                 for split in splits:
                     still_there(place, split, split.start, self._on_loss)
@@ -181,15 +183,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         patience = Patience(PATIENCE_S, monotonic())
         while True:
             try:
-                if not self._places:
-                    for name in self._options.places:
-                        self._places.append(open_place(name))
-                return ask(homes(self._options, self._places))
+                return ask(self._find_homes())
             except TRY_AGAIN as error:
                 self._hang_up()
                 sleep(patience.pause_s(error, monotonic()))
 
+    def _find_homes(self) -> Homes:
+        """Topics that a pattern matches may be new; those with a name stay where they are."""
+        if not self._places:
+            for site in self._options.sites:
+                self._places.append(open_place(site))
+        if not self._homes or self._options.pattern is not None:
+            self._homes = homes(self._options, self._places)
+        return self._homes
+
     def _hang_up(self) -> None:
+        self._homes = {}
         for place in self._places:
             place.close()
         self._places = []

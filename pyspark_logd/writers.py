@@ -94,7 +94,7 @@ def check_columns(options: WriteOptions, schema: StructType) -> None:
 
 def write(rows: Iterator[pa.RecordBatch], options: WriteOptions, producer: str | None) -> Written:
     messages = 0
-    with Sender(options.address, producer, compresses=options.compresses) as sender:
+    with Sender(options.site, producer, compresses=options.compresses) as sender:
         for batch in rows:
             messages += batch.num_rows
             for topic, values in by_topic(batch, options.topic):

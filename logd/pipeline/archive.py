@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from logd.addresses import Endpoint, Target, addresses
 from logd.client import Client
 from logd.errors import ArchiveError
 from logd.pipeline import cleaning, compaction, live
@@ -84,7 +85,7 @@ class Report(NamedTuple):
 @dataclass(slots=True)
 class Archiver:
     store: Store
-    address: str
+    address: Target
     start_spark: StartSpark
     say: Say = lambda text: None
     _spark: SparkSession | None = None
@@ -193,7 +194,7 @@ def _account(client: Client, due: Due) -> None:
 
 def read_ranges(
     spark: SparkSession,
-    address: str,
+    address: Target,
     ranges: dict[str, list[Range]],
     *,
     fails_on_loss: bool = False,
@@ -205,7 +206,7 @@ def read_ranges(
         chosen = {topic: each[n] for topic, each in ranges.items() if n < len(each)}
         frames.append(
             spark.read.format("logd")
-            .option("host", address)
+            .options(**_daemon(address))
             .option("subscribe", ",".join(chosen))
             .option("startingOffsets", json.dumps({t: r.first for t, r in chosen.items()}))
             .option("endingOffsets", json.dumps({t: r.next for t, r in chosen.items()}))
@@ -216,6 +217,16 @@ def read_ranges(
     for other in frames[1:]:
         frame = frame.unionAll(other)
     return frame
+
+
+def _daemon(target: Target) -> dict[str, str]:
+    """Where it is and what to show it, as options of the data source."""
+    options = {"host": addresses(target)[0]}
+    if isinstance(target, Endpoint):
+        given = {"token": target.token, "tokenFile": target.token_file, "ca": target.ca}
+        given |= {"cert": target.cert, "key": target.key}
+        options |= {name: value for name, value in given.items() if value is not None}
+    return options
 
 
 def sliced(spark: SparkSession, rows: list[tuple[bytes]], schema: str, slices: int) -> DataFrame:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from logd.addresses import Target
 from logd.client import Client
 from logd.errors import BadRequest, OutOfRange
 from logd.pipeline import live
@@ -77,7 +78,7 @@ class History:
     """`address` is None where the archive alone is asked."""
 
     store: Store
-    address: str | None
+    address: Target | None
     start_spark: StartSpark
     say: Say = lambda text: None
     counts: Counts = Counts(0, 0, 0, 0)
@@ -203,7 +204,7 @@ def _holes(state: State, source: Source, first_kept: int | None, window: Window)
 
 
 def _frame(
-    spark: SparkSession, store: Store, address: str | None, sources: Sources, question: Question
+    spark: SparkSession, store: Store, address: Target | None, sources: Sources, question: Question
 ) -> DataFrame | None:
     """The answer, sorted; None where there is nothing to look at."""
     from pyspark.sql import functions as f

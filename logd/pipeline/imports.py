@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from logd.addresses import Target
 from logd.client import Client
 from logd.commands import checked_topic
 from logd.errors import ArchiveError, NotFound
@@ -76,7 +77,7 @@ class Counts(NamedTuple):
 
 
 def import_(
-    store: Store, address: str, patterns: list[str], into: str | None, window: Window,
+    store: Store, address: Target, patterns: list[str], into: str | None, window: Window,
     start_spark: StartSpark, say: Say = lambda text: None,
 ) -> list[Counts]:  # fmt: skip
     state = Manifest(store).existing()
@@ -101,7 +102,7 @@ def import_(
 
 
 def _tasks(
-    store: Store, state: State, address: str, wanted: dict[Source, list[Range]], into: str | None
+    store: Store, state: State, address: Target, wanted: dict[Source, list[Range]], into: str | None
 ) -> list[Task]:
     with Client(address) as client:
         names = {source: checked_topic(into or source.topic) for source in wanted}
@@ -189,7 +190,7 @@ def _folder(source: Source, into: str) -> str:
 
 
 def _carry_out(
-    store: Store, address: str, batches: Iterable[pa.RecordBatch]
+    store: Store, address: Target, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
@@ -200,7 +201,7 @@ def _carry_out(
             yield pa.RecordBatch.from_pydict(result)
 
 
-def _push(store: Store, address: str, task: Task) -> int:
+def _push(store: Store, address: Target, task: Task) -> int:
     written = 0
     with closing(Pushing(address, task.into)) as pushing:
         for number, segments in task.plans.items():

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from time import monotonic, sleep
 
 from logd import commands
-from logd.addresses import ConnectionLost
+from logd.addresses import ConnectionLost, Target
 from logd.batch import body_sum, encode_body
 from logd.client import Client
 from logd.errors import Busy, NoSpace, NotFound, OutOfOrder, ShuttingDown
@@ -51,7 +51,7 @@ def producer(topic_id: str, segment: Range) -> str:
 class Pushing:
     """To one topic, over one connection, which is made anew where it breaks."""
 
-    def __init__(self, address: str, topic: str) -> None:
+    def __init__(self, address: Target, topic: str) -> None:
         self._address, self._topic = address, topic
         self._client: Client | None = None
         self._patience = Patience(PATIENCE_S, monotonic())

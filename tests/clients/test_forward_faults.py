@@ -8,14 +8,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from daemon import messages, running
+from daemon import lasting_address, messages, running
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration" / "forward"))
 
 from shipping import TOPIC, Program, Shipper
 
 from .proxy import Proxy
-from .test_writer_faults import free_port, killing
+from .test_writer_faults import ENOUGH_S, killing
 
 LINE_FAULTS = 150
 DAEMON_KILLS = 20
@@ -27,7 +27,7 @@ def test_each_line_once_and_in_order(
     tmp_path: Path, seed: int, times: int, survived: Counter[str]
 ) -> None:
     rng = random.Random(seed)
-    address = f"127.0.0.1:{free_port()}"
+    address = lasting_address()
     daemon = running(tmp_path, "--host", address, fsync="interval")
     path = tmp_path / "app.log"
     with (
@@ -46,7 +46,7 @@ def test_each_line_once_and_in_order(
                 lambda: (
                     proxy.faults.total() >= LINE_FAULTS * times and kills[0] >= DAEMON_KILLS * times
                 ),
-                120 * times,
+                ENOUGH_S * times,
             )
         proxy.heal()
         with program.paused():

@@ -22,7 +22,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
-from daemon import HANG_S, ROOT, Daemon, messages, running
+from daemon import HANG_S, ROOT, Daemon, lasting_address, messages, running
 
 from logd import LogdHandler, log_context
 from logd.records import ContextFilter
@@ -225,14 +225,13 @@ def test_closing_has_a_limit(daemon: Daemon, log: logging.Logger) -> None:
 
 
 def test_a_daemon_that_comes_later(tmp_path: Path, log: logging.Logger) -> None:
-    with running(tmp_path) as daemon:
-        address = daemon.address
+    address = lasting_address()
     handler = LogdHandler(address, "app", queue_bytes=1 << 17)
     log.addHandler(handler)
     for number in range(3000):
         log.info("%d %s", number, "x" * 100)
     assert handler.dropped > 0
-    with Daemon(daemon.data_dir, ("--host", address)) as daemon:
+    with running(tmp_path, "--host", address) as daemon:
         assert close_all(handler)
         assert_complete(handler, stored(daemon))
 
@@ -433,19 +432,21 @@ Writer.tend = collect_and_tend
 gc.disable()
 handler = LogdHandler(address, "app", close_s=20)
 logging.basicConfig(handlers=[handler], level="INFO")
-seen = set()
+seen, gone = set(), []
 class Last:
     def __init__(self):
         self.itself = self
     def __del__(self):
         seen.add(threading.current_thread().name)
         logging.info("gone")
+        gone.append(1)
 written = 0
 while "logd-writer" not in seen or written < 1000:
     Last()
     written += 1
     logging.info("x")
-gc.collect()
+while len(gone) < written:
+    gc.collect()  # does nothing while the other thread collects
 logging.shutdown()
 assert handler.emitted == handler.acknowledged == 2 * written
 """

@@ -1,4 +1,4 @@
-"""Options and fixtures of the fault tests, and the table of what was survived."""
+"""Options and fixtures of the fault tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from .links import why_no_namespace
 from .nursery import Nursery
 from .victim import Victim, why_no_strace
 
-_SURVIVED = pytest.StashKey[Counter[str]]()
 WhyNot = Callable[[str], str]
 
 
@@ -26,18 +25,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_SURVIVED] = Counter()
+    config.pluginmanager.import_plugin("survivals")
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    survived = config.stash.get(_SURVIVED, Counter())
-    if survived:
-        terminalreporter.section("faults survived")
-        for fault, count in sorted(survived.items()):
-            terminalreporter.line(f"{count:7,}  {fault}")
-        terminalreporter.line(f"{survived.total():7,}  in all")
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = Counter(
         report.longrepr[2].removeprefix("Skipped: ")
         for report in terminalreporter.getreports("skipped")
@@ -53,12 +44,6 @@ def long(pytestconfig: pytest.Config) -> bool:
     return bool(pytestconfig.getoption("--long", default=False)) or bool(
         os.environ.get("LOGD_LONG")
     )
-
-
-@pytest.fixture(scope="session")
-def survived(pytestconfig: pytest.Config) -> Counter[str]:
-    """Count a fault here once all was well after it: `survived["kill -9"] += 1`."""
-    return pytestconfig.stash.setdefault(_SURVIVED, Counter())
 
 
 @pytest.fixture(scope="session")

@@ -55,6 +55,7 @@ def test_a_crash_loses_no_more_than_the_mode_allows(
             assert living.lost or fsync != "never", "these crashes did no harm"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("mount", _MOUNTS)
 def test_what_is_older_than_the_interval_and_one_sync_is_kept(
     tmp_path: Path, make_victim: Callable[..., Victim], survived: Counter[str], mount: str

@@ -115,6 +115,7 @@ def test_pushes_wait_when_syncs_fall_behind(
     survived["syncs that fall behind"] += 1
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("strace")
 def test_a_slow_sync_holds_up_no_other_topic_and_no_reader(
     tmp_path: Path, make_victim: Make, survived: Counter[str]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,18 @@ from daemon import running as running
 
 
 @pytest.fixture
-def nobody() -> str:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        return f"127.0.0.1:{taken.getsockname()[1]}"
+def nobody() -> Iterator[str]:
+    """An address at which nobody listens, and nobody will while the test runs."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.fixture(scope="session")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One for all that ask for what must be refused: nothing is ever stored in it."""
+    with running(tmp_path_factory.mktemp("empty")) as started:
+        yield started
 
 
 @pytest.fixture

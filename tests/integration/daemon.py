@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import re
 import signal
 import socket
@@ -148,6 +149,19 @@ def running(directory: Path, *flags: str, **settings: object) -> Daemon:
     for name, value in settings.items():
         flags = (*flags, f"--{name.replace('_', '-')}", str(value))
     return Daemon(directory / "data", flags)
+
+
+def lasting_address() -> str:
+    """For a daemon that ends and comes back: nobody is given its port in between.
+
+    It is below those that the kernel chooses from, for connections and for others' port 0.
+    """
+    chosen_by_kernel = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    first = int(chosen_by_kernel[0])
+    while True:
+        address = ("127.0.0.1", random.randrange(first // 2, first))
+        with contextlib.suppress(OSError), socket.create_server(address):
+            return f"{address[0]}:{address[1]}"
 
 
 class Reply(NamedTuple):

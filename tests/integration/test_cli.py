@@ -9,11 +9,12 @@ import signal
 import socket
 import subprocess
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from daemon import ROOT, Daemon, running
+from daemon import ROOT, Daemon, lasting_address, running
 from tool import LOG_CLI, environment, fill, log_cli, started
 
 from logd import Client, Reader, Writer
@@ -92,6 +93,14 @@ def test_a_slow_pipe_arrives_line_by_line(daemon: Daemon) -> None:
         assert process.wait() == 130
 
 
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One with three messages, for tests that only read."""
+    with running(tmp_path_factory.mktemp("three")) as daemon:
+        fill(daemon)
+        yield daemon
+
+
 @pytest.mark.parametrize(
     ("options", "printed"),
     [
@@ -111,9 +120,8 @@ def test_a_slow_pipe_arrives_line_by_line(daemon: Daemon) -> None:
         (["--forever", "--limit", "2"], b"m0\nm1\n"),
     ],
 )
-def test_read(daemon: Daemon, options: list[str], printed: bytes) -> None:
-    fill(daemon)
-    code, out, _ = log_cli(daemon, "read", "app", *options)
+def test_read(three: Daemon, options: list[str], printed: bytes) -> None:
+    code, out, _ = log_cli(three, "read", "app", *options)
     assert (code, out) == (0, printed)
 
 
@@ -142,9 +150,7 @@ def test_following_prints_at_once_until_interrupted(daemon: Daemon) -> None:
 
 
 def test_a_follower_whose_daemon_is_restarted_says_so_and_goes_on(tmp_path: Path) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-    with running(tmp_path, "--host", address) as daemon:
+    with running(tmp_path, "--host", lasting_address()) as daemon:
         fill(daemon, 1)
         with started(daemon, "read", "-f", "app") as process:
             assert process.stdout is not None
@@ -245,8 +251,8 @@ def test_misuse_is_1(nobody: str, words: list[str]) -> None:
         (["write", "\udcff", "x"], "bad-topic"),
     ],
 )
-def test_refused_is_2(daemon: Daemon, words: list[str], says: str) -> None:
-    code, out, errors = log_cli(daemon, *words)
+def test_refused_is_2(empty: Daemon, words: list[str], says: str) -> None:
+    code, out, errors = log_cli(empty, *words)
     assert (code, out) == (2, b"")
     assert says in errors
 

@@ -76,8 +76,8 @@ def test_a_directory_in_use_is_1(daemon: Daemon, command: str) -> None:
     ],
     ids=str,
 )
-def test_refused_is_2(daemon: Daemon, words: list[str], reason: str) -> None:
-    code, out, errors = log_cli(daemon, *words)
+def test_refused_is_2(empty: Daemon, words: list[str], reason: str) -> None:
+    code, out, errors = log_cli(empty, *words)
     assert (code, out) == (2, b"")
     assert errors.splitlines()[-1].startswith(f"log-cli: {reason}: ")
 

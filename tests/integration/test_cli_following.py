@@ -69,6 +69,7 @@ def test_a_message_arrives_at_the_pipe_while_it_follows(
         assert process.poll() is None
 
 
+@pytest.mark.alone  # it has to have read them by then
 def test_until_a_time_with_no_message_after_it(daemon: Daemon) -> None:
     fill(daemon, 2)
     soon_ms = time.time_ns() // 1_000_000 + 1500

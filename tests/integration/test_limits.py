@@ -84,6 +84,7 @@ async def until_busy(line: Line, request: bytes) -> None:
             pass
 
 
+@pytest.mark.alone
 async def test_descriptors(tmp_path: Path) -> None:
     """With none left nothing new can be opened; what is open goes on, and nothing spins."""
     async with running(tmp_path, partition_bytes=1) as server, AsyncExitStack() as stack:

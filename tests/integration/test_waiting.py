@@ -125,6 +125,7 @@ async def test_what_waits_behind_a_follower_is_refused_at_a_stop(tmp_path: Path)
 # -- a thousand of them -------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 async def test_a_thousand_followers(tmp_path: Path) -> None:
     async with running(tmp_path) as server, AsyncExitStack() as stack:
@@ -201,6 +202,7 @@ def drain(bulk: socket.socket) -> int:
     return taken
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 async def test_readers_that_stop_reading_cost_nothing(tmp_path: Path) -> None:
     """Ten of them ask for gigabytes each and take nothing: memory stays, others keep their pace."""
@@ -259,6 +261,7 @@ async def until_it_rests(line: Line) -> None:
             pass
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 async def test_a_reader_at_full_speed_leaves_room_for_others(tmp_path: Path) -> None:
     async with running(tmp_path, fsync="never") as server, dial(server) as other:

@@ -14,7 +14,7 @@ from daemon import ROOT, Daemon
 
 LOG_CLI = (sys.executable, "-m", "cli")
 VICTIM = (sys.executable, str(Path(__file__).with_name("victim.py")))
-HANG_S = 300.0  # only ever reached by something that would wait for ever: Spark starts slowly
+HANG_S = 600.0  # only ever reached by something that would wait for ever: Spark starts slowly
 
 
 class Ran(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 
 from spark.rows import logd
 
-HANG_S = 120
+HANG_S = 300
 
 
 class Stream:

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from logd import Client, offline
 from pyspark_logd.batch_reader import BatchReader
 from pyspark_logd.columns import SCHEMA
-from pyspark_logd.options import read_options
+from pyspark_logd.options import Site, read_options
 from pyspark_logd.splits import Split
 from spark.rows import logd, numbered, payloads, push, push_every_way, rows, times_ms, values
 
@@ -313,7 +313,7 @@ def test_a_split_of_a_topic_made_anew(spark: Any, tmp_path: Path) -> None:
         push(other.address, "app", [b"another"] * 10)
         (split,) = splits(one.address, "app")
         moved = Split(
-            other.address, *(getattr(split, n) for n in ("topic", "start", "stop", "seen"))
+            Site(other.address), *(getattr(split, n) for n in ("topic", "start", "stop", "seen"))
         )
         options = read_options({"host": one.address, "subscribe": "app"}, is_stream=False)
         with pytest.raises(Exception, match="offsets 0 to 9: the topic was made anew"):

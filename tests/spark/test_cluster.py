@@ -19,7 +19,7 @@ from daemon import ROOT, running
 from spark.rows import push, stored
 
 SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-HANG_S = 120.0
+HANG_S = 300.0
 SETTINGS = {
     "spark.cores.max": "2",
     "spark.driver.bindAddress": "127.0.0.1",

@@ -6,7 +6,7 @@ import pytest
 
 from logd.errors import LogdError
 from logd.requests import At
-from pyspark_logd.options import any_read_options, read_options, write_options
+from pyspark_logd.options import Site, any_read_options, read_options, write_options
 
 HERE = {"subscribe": "app"}
 
@@ -14,12 +14,12 @@ HERE = {"subscribe": "app"}
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOGD_HOST", raising=False)
     batch = read_options(HERE, is_stream=False)
-    assert (batch.places, batch.topics) == (("127.0.0.1:1774",), ("app",))
+    assert (batch.sites, batch.topics) == ((Site("127.0.0.1:1774"),), ("app",))
     assert (batch.start, batch.stop, batch.fails_on_data_loss) == ("first", "next", True)
     assert read_options(HERE, is_stream=True).start == "next"
     monkeypatch.setenv("LOGD_HOST", "logs:99")
-    assert read_options(HERE, is_stream=False).places == ("logs:99",)
-    assert write_options({"topic": "app"}).address == "logs:99"
+    assert read_options(HERE, is_stream=False).sites == (Site("logs:99"),)
+    assert write_options({"topic": "app"}).site == Site("logs:99")
 
 
 def test_names_in_any_case() -> None:

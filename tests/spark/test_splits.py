@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    LessThan,
+    LessThanOrEqual,
+)
 
 from logd.commands import PartitionInfo
+from pyspark_logd.columns import SCHEMA
+from pyspark_logd.filtering import COMPARISONS, EPOCH, FilteringReader
+from pyspark_logd.options import read_options
 from pyspark_logd.splits import SPLIT_BYTES, Sizes, cuts, shares
 from pyspark_logd.stream_offsets import fair_shares
 
@@ -68,3 +80,19 @@ def test_fair_shares(waiting: dict[str, int], limit: int) -> None:
     assert sum(found.values()) == min(limit, sum(waiting.values()))
     cut = [found[topic] for topic in waiting if found[topic] < waiting[topic]]
     assert not cut or max(found.values()) - min(cut) <= 1  # nobody got much more than those
+
+
+@given(us=st.integers(0, 1 << 51), kind=st.sampled_from(COMPARISONS), ms=st.integers(-2, 2))
+def test_a_filter_on_times_leaves_what_it_lets_by(us: int, kind: type[Filter], ms: int) -> None:
+    """Times in logd are whole milliseconds; those of a filter have microseconds."""
+    reader = FilteringReader(read_options({"subscribe": "app"}, is_stream=False), SCHEMA)
+    one = kind(("timestamp",), EPOCH + timedelta(microseconds=us))
+    assert list(reader.pushFilters([one])) == [one]
+    time_ms = max(0, us // 1000 + ms)
+    holds = {
+        EqualTo: time_ms * 1000 == us, GreaterThan: time_ms * 1000 > us,
+        GreaterThanOrEqual: time_ms * 1000 >= us, LessThan: time_ms * 1000 < us,
+        LessThanOrEqual: time_ms * 1000 <= us,
+    }[kind]  # fmt: skip
+    start, stop = reader.times_ms
+    assert not holds or start <= time_ms < stop

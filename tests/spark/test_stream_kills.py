@@ -27,7 +27,7 @@ from spark.rows import stored
 
 LONG = os.environ.get("LOGD_LONG") == "1"
 KILLS = 30 if LONG else 6
-HANG_S = 120.0
+HANG_S = 300.0
 
 
 class Program:

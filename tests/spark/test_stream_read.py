@@ -206,6 +206,26 @@ def test_topics_that_come_later(spark: Any, daemon: Daemon, tmp_path: Path) -> N
     assert sorted(stream.values()) == [b"one", b"three", b"two"]
 
 
+def test_a_topic_that_is_gone_is_not_read_again(tmp_path: Path) -> None:
+    with running(tmp_path) as daemon:
+        push(daemon.address, "app-1", numbered(0, 10))
+        push(daemon.address, "app-2", numbered(0, 10))
+        given = {"host": daemon.address, "subscribePattern": "app-.", "startingOffsets": "earliest"}
+        one = StreamReader(given, SCHEMA)
+        end = one.latestOffset(one.initialOffset(), ReadAllAvailable())
+        one.stop()
+        daemon.command += ["--host", daemon.address]
+        daemon.stop()
+        daemon.topic_dir("app-2").rename(tmp_path / "gone")
+        daemon.start()
+        push(daemon.address, "app-1", [b"new"])
+        after = one.latestOffset(end, ReadAllAvailable())
+        assert [(s.topic, s.start, s.stop) for s in one.partitions(end, after)] == [
+            ("app-1", 10, 11)
+        ]
+        one.stop()
+
+
 def test_a_daemon_that_is_away_is_waited_for(spark: Any, tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         push(daemon.address, "app", numbered(0, 10))

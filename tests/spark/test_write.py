@@ -13,7 +13,7 @@ from daemon import Daemon, batches, running
 from logd import Client
 from logd.batch import encode_body
 from pyspark_logd.bodies import Body
-from pyspark_logd.options import WriteOptions
+from pyspark_logd.options import Site, WriteOptions
 from pyspark_logd.sending import BATCHES_PER_NAME, Sender
 from pyspark_logd.writers import write
 from spark.rows import numbered, payloads, push, stored
@@ -107,7 +107,7 @@ def test_a_message_that_is_too_large(spark: Any, tmp_path: Path) -> None:
 
 
 def write_as(daemon: Daemon, producer: str | None, values: list[bytes]) -> None:
-    write(record_batches(values), WriteOptions(daemon.address, "app", False), producer)
+    write(record_batches(values), WriteOptions(Site(daemon.address), "app", False), producer)
 
 
 def test_the_same_work_is_stored_once(daemon: Daemon) -> None:
@@ -123,7 +123,7 @@ def test_the_same_work_is_stored_once(daemon: Daemon) -> None:
 def test_more_batches_than_a_daemon_remembers_of_a_producer(daemon: Daemon) -> None:
     messages = numbered(0, BATCHES_PER_NAME * 2 + 5)
     for _ in range(2):
-        with Sender(daemon.address, "task", compresses=False) as sender:
+        with Sender(Site(daemon.address), "task", compresses=False) as sender:
             for message in messages:
                 sender.send("app", Body(*encode_body([message]), 1))
     assert stored(daemon.address, "app") == messages
@@ -163,5 +163,5 @@ def test_the_daemon_is_killed_while_a_task_writes(tmp_path: Path) -> None:
                     daemon.start()
                 yield batch
 
-        write(with_kills(), WriteOptions(address, "app", False), "task")
+        write(with_kills(), WriteOptions(Site(address), "app", False), "task")
         assert stored(address, "app") == messages

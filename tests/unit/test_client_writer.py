@@ -13,6 +13,7 @@ from fake_daemon import HANG_UP, MISCOUNT, FakeDaemon, nobody
 from logd.addresses import ConnectionLost
 from logd.batch import body_sum
 from logd.errors import BadRequest, BadTopic, LogdError, TooLarge, TopicLimit
+from logd.requests import Push
 from logd.writer import Writer
 
 
@@ -123,22 +124,22 @@ def test_flush_returns_when_all_is_acknowledged_and_can_be_repeated(daemon: Fake
 
 
 def test_a_flush_ends_though_others_go_on_writing(daemon: FakeDaemon) -> None:
+    """For each batch that is stored another waits already: there is never nothing left to send."""
     stop = threading.Event()
 
-    def babble() -> None:
-        while not stop.is_set():
+    def babble(number: int, push: Push) -> None:
+        if not stop.is_set():
             writer.write_many([b"more"] * 100)
 
+    daemon.script = babble
     with Writer(daemon.address, "app", batch_bytes=500, linger_s=None) as writer:
-        thread = threading.Thread(target=babble)
-        thread.start()
         try:
             for n in range(20):
                 writer.write(b"%d" % n)
                 writer.flush(20)
+            assert daemon.messages.count(b"more") >= 100
         finally:
             stop.set()
-            thread.join()
 
 
 def test_a_message_that_waits_is_sent_and_its_reply_taken_without_a_call(

@@ -66,6 +66,13 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
         yield started
 
 
+@pytest.fixture(scope="session")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One for all that send what must be refused: nothing is ever stored in it."""
+    with running(tmp_path_factory.mktemp("empty"), "--http-host", "127.0.0.1:0") as started:
+        yield started
+
+
 @pytest.fixture
 def curl(daemon: Daemon) -> Curl:
     if shutil.which("curl") is None:

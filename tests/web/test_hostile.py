@@ -112,12 +112,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("request_", BAD.values(), ids=BAD)
-def test_what_could_be_understood_in_two_ways_is_refused(daemon: Daemon, request_: bytes) -> None:
+def test_what_could_be_understood_in_two_ways_is_refused(empty: Daemon, request_: bytes) -> None:
     """And the connection ends: what stands behind it is not taken for another request."""
-    reply = answer(daemon, request_ + GET)
+    reply = answer(empty, request_ + GET)
     assert status(reply) == 400
     assert reply.count(b"HTTP/1.1 ") == 1
-    assert topics(daemon) == []
+    assert topics(empty) == []
 
 
 def test_a_length_that_nothing_could_hold(daemon: Daemon) -> None:
@@ -159,20 +159,20 @@ def test_a_url_without_an_end(daemon: Daemon) -> None:
     "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example",
              "evil.example:1775", "", "[::1", "127.1@evil.example"]
 )  # fmt: skip
-def test_a_host_that_is_not_here(daemon: Daemon, host: str) -> None:
+def test_a_host_that_is_not_here(empty: Daemon, host: str) -> None:
     head = f"POST /log HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: 12\r\n\r\n"
-    assert status(answer(daemon, head.encode() + b"PUSH app\r\nx\n")) == 403
-    assert topics(daemon) == []
+    assert status(answer(empty, head.encode() + b"PUSH app\r\nx\n")) == 403
+    assert topics(empty) == []
 
 
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "http://localhost.evil.example", "file://", "http://localhost:99"]
 )  # fmt: skip
-def test_an_origin_that_is_not_ours(daemon: Daemon, origin: str) -> None:
+def test_an_origin_that_is_not_ours(empty: Daemon, origin: str) -> None:
     head = f"POST /log HTTP/1.1\r\nHost: localhost\r\nOrigin: {origin}\r\nConnection: close\r\n"
     request = head.encode() + b"Content-Length: 12\r\n\r\nPUSH app\r\nx\n"
-    assert status(answer(daemon, request)) == 403
-    assert topics(daemon) == []
+    assert status(answer(empty, request)) == 403
+    assert topics(empty) == []
 
 
 def test_names_that_are_allowed(tmp_path: Path) -> None:
@@ -188,11 +188,11 @@ def test_names_that_are_allowed(tmp_path: Path) -> None:
              "/topics/a%0d%0aPING", "/topics/..", "/topics/a%2fb", "//", "/topics//messages", "*",
              "/topics/-rf", "/topics/app%20", "/topics/%F0%9F%98%80", "/topics/" + "a" * 5000]
 )  # fmt: skip
-def test_paths_that_lead_nowhere(daemon: Daemon, path: str) -> None:
+def test_paths_that_lead_nowhere(empty: Daemon, path: str) -> None:
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 2\r\n"
-    assert status(answer(daemon, head.encode() + BODY)) in (400, 404, 405)
-    assert topics(daemon) == []
-    assert [path.name for path in (daemon.data_dir / "topics").iterdir()] == []
+    assert status(answer(empty, head.encode() + BODY)) in (400, 404, 405)
+    assert topics(empty) == []
+    assert [path.name for path in (empty.data_dir / "topics").iterdir()] == []
 
 
 # -- other kinds of clients ---------------------------------------------------------------------
@@ -334,6 +334,7 @@ def test_between_requests_there_is_time(tmp_path: Path) -> None:
         assert len(re.findall(rb"OK \d+ 1\r\n", replies)) == n
 
 
+@pytest.mark.alone
 def test_a_client_that_does_not_read(daemon: Daemon) -> None:
     """It costs a bounded piece of memory, and others keep their pace."""
     with Client(daemon.address) as client:
@@ -451,6 +452,7 @@ def test_a_body_that_never_ends(daemon: Daemon) -> None:
     assert topics(daemon) == []
 
 
+@pytest.mark.alone
 def test_slow_clients_do_not_slow_pushes(daemon: Daemon) -> None:
     half = [socket.create_connection(tuple_of(daemon), HANG_S) for _ in range(300)]
     for n, connection in enumerate(half):

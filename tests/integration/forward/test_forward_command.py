@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from daemon import Daemon, running
+from daemon import Daemon, lasting_address, running
 from shipping import Program, Shipper, arrived, assert_once_and_in_order, wait_for
 
 LONG = os.environ.get("LOGD_LONG") == "1"
@@ -75,7 +75,7 @@ def test_options_that_make_no_sense(
 
 def test_the_daemon_is_away(tmp_path: Path, path: Path) -> None:
     """It reads on, and what it spooled outlives it; nothing is there twice when all is back."""
-    with running(tmp_path) as daemon:
+    with running(tmp_path, "--host", lasting_address()) as daemon:
         address = daemon.address
         daemon.stop()
         with Shipper(tmp_path, address, str(path)) as shipper:
@@ -87,7 +87,6 @@ def test_the_daemon_is_away(tmp_path: Path, path: Path) -> None:
             assert shipper.stop() == 0
             assert "1 batches" in shipper.log
             path.unlink()
-            daemon.command += ["--host", address]
             daemon.start()
             assert shipper.run_once() == 0
         assert arrived(daemon) == [b"one", b"two"]
@@ -95,8 +94,7 @@ def test_the_daemon_is_away(tmp_path: Path, path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_daemon_is_killed_and_the_spool_gets_full(tmp_path: Path, path: Path) -> None:
-    with running(tmp_path) as daemon:
-        daemon.command += ["--host", daemon.address]
+    with running(tmp_path, "--host", lasting_address()) as daemon:
         words = (str(path), "--spool-bytes", "100000")
         with (
             Shipper(tmp_path, daemon.address, *words) as shipper,
