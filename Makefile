@@ -23,7 +23,13 @@ endef
 SHIPPERS := rsyslog rsyslog-elasticsearch libestr0 libfastjson4 liblognorm5 \
 	syslog-ng-core syslog-ng-mod-http libivykis0 libnet1 libpcre3 libwrap0 prometheus
 
-.PHONY: help run test check unit integration clients damage faults web security browser operations spark pipeline fuzz test-faults test-fuzz mutations bench packages shippers bench-packages browser-packages operations-packages spark-packages fuzz-packages constraints clean
+RABBITMQ := rabbitmq-server erlang-base erlang-asn1 erlang-crypto erlang-eldap erlang-inets erlang-mnesia \
+	erlang-os-mon erlang-parsetools erlang-public-key erlang-runtime-tools erlang-ssl erlang-syntax-tools \
+	erlang-tools erlang-xmerl
+# Flags of the benchmark: make bench BENCH='--full --repeat 5'
+BENCH ?=
+
+.PHONY: help run test check unit integration clients damage faults web security browser operations spark pipeline fuzz test-faults test-fuzz mutations bench bench-document packages shippers bench-packages browser-packages operations-packages spark-packages fuzz-packages constraints clean
 
 help:
 	@echo "make run     set up, start the daemon on 127.0.0.1:1774 with its data in ./$(DATA)"
@@ -33,7 +39,8 @@ help:
 	@echo "make test-faults   the long part: thousands of kills and crashes, and what it survived"
 	@echo "make test-fuzz     a million inputs over TCP, over HTTP and in the files; SEED=n repeats a run"
 	@echo "make mutations     take safety measures out of a copy, one by one, and see a test notice"
-	@echo "make bench   measure, as ratios to other things measured in the same run"
+	@echo "make bench   measure, as ratios to other things measured in the same run; 20 minutes"
+	@echo "make bench-document   put what it found into docs/benchmarks.md"
 	@echo "make clean   remove the environment and what was built; your data stays"
 
 # What is compiled is built anew when its source has changed.
@@ -168,15 +175,21 @@ operations-packages:
 spark-packages:
 	@./java.sh || echo "tests with Spark will be skipped, and say so"
 
+# RabbitMQ is unpacked and not installed: its package would start a service, and leave one running.
 bench-packages:
 	@./packages.sh redis-server nats-server wrk gcc libc6-dev || \
 		echo "figures of redis-server, nats-server or wrk will be left out"
+	@./unpack.sh build/rabbitmq $(RABBITMQ) || echo "figures of RabbitMQ will be left out"
 
 bench: $(READY) bench-packages spark-packages
 	@$(MAKE) --no-print-directory $(BENCH_READY) || \
-		echo "figures beside redis-py or nats-py will be left out"
+		echo "plots, and figures beside redis-py, nats-py or rstream, will be left out"
 	@$(MAKE) --no-print-directory $(SPARK_READY) || echo "figures of Spark will be left out"
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench --json build/bench/figures.json $(BENCH)
+
+# Put what the last `make bench` found into the document, so that nobody types figures.
+bench-document: $(BENCH_READY)
+	$(BIN)/python -m bench --stored build/bench/figures.json --plots docs/plots --markdown docs/benchmarks.md
 
 # Take the versions that are installed now as the ones to install from now on: names and versions only.
 constraints: $(BENCH_READY) $(SPARK_READY)

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from bench import machine, peers, report
+from bench import machine, markdown, peers, plots, rabbitmq, report
 from bench.measure import FULL, LOGD, QUICK, Result, Row, Setting, Sizes, run_row
 from bench.processes import ROOT, BenchError
 from bench.programs import build
@@ -33,21 +35,47 @@ PIPED_WIDTH = 100  # without a terminal, rich would fold the table at 80
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure logd.")
     parser.add_argument(
-        "--only", metavar="PATTERN", help="rows whose name begins with or matches this"
+        "--only",
+        metavar="PATTERN",
+        action="append",
+        help="a row, or all whose names begin with or match this; may be given again",
     )
+    parser.add_argument("--full", action="store_true", help="the rest of the grid of pushes too")
     parser.add_argument("--list", action="store_true", help="show the rows and stop")
     parser.add_argument("--quick", action="store_true", help="less work, one repetition")
     parser.add_argument("--repeat", type=int, help="turns of each row (3; quick: 1)")
     parser.add_argument("--seed", type=int, default=1774, help="of the message bytes")
     parser.add_argument("--dir", type=Path, help="where to write data (build/bench)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample here too")
+    parser.add_argument(
+        "--plots", type=Path, metavar="DIR", help="for pictures (build/bench/plots)"
+    )
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="put the results into this document"
+    )
+    parser.add_argument(
+        "--stored",
+        type=Path,
+        metavar="FILE",
+        action="append",
+        help="measure nothing: show what --json wrote; may be given again",
+    )
     return parser.parse_args(arguments)
 
 
-def choose(pattern: str | None) -> list[Row]:
-    if pattern is None:
-        return list(ROWS)
-    return [row for row in ROWS if row.name.startswith(pattern) or fnmatchcase(row.name, pattern)]
+def choose(patterns: Sequence[str] | None, *, full: bool = False) -> list[Row]:
+    """Those that are named, begin with a pattern or match it. Some are left out unless named."""
+    usual = [row for row in ROWS if full or not row.full]
+    if patterns is None:
+        return usual
+    named = {row.name for row in ROWS}.intersection(patterns)
+    parts = [pattern for pattern in patterns if pattern not in named]
+    named |= {row.name for row in usual if any(_fits(row.name, part) for part in parts)}
+    return [row for row in ROWS if row.name in named]
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return name.startswith(pattern) or fnmatchcase(name, pattern)
 
 
 def sizes_for(options: argparse.Namespace) -> Sizes:
@@ -60,6 +88,7 @@ def facts_of(setting: Setting) -> dict[str, str]:
     return (
         machine.describe(setting.directory)
         | peers.versions()
+        | {"rabbitmq-server": rabbitmq.version()}
         | {
             "message": f"{MESSAGE_BYTES} B with its line end",
             "batch": f"{BATCH_BYTES // 1024} KB",
@@ -68,7 +97,8 @@ def facts_of(setting: Setting) -> dict[str, str]:
             "client messages": f"{sizes.client_messages}, of others {sizes.peer_messages}",
             "small rows": f"{sizes.seconds:g} s after {sizes.warmup_s:g} s of warming up",
             "repetitions": f"{sizes.repeat}, in turn",
-            "fsync": "interval (redis everysec, nats as it comes), in rows named always: always",
+            "fsync": "interval (redis everysec, nats and rabbitmq as they come), "
+            "in rows named always: always",
             "seed": str(setting.seed),
         }
     )
@@ -80,8 +110,11 @@ def check_room(setting: Setting) -> None:
         raise BenchError(f"{setting.directory} needs {needed >> 20} MB free")
 
 
-def measure_all(rows: Sequence[Row], setting: Setting, console: Console) -> list[Result]:
-    results = []
+def measure_all(
+    rows: Sequence[Row], setting: Setting, console: Console, save: Callable[[list[Result]], None]
+) -> list[Result]:
+    """`save` is called after each row: what was measured is not lost with what comes later."""
+    results: list[Result] = []
     for row in rows:
         start = time.monotonic()
         result = run_row(row, setting)
@@ -92,10 +125,11 @@ def measure_all(rows: Sequence[Row], setting: Setting, console: Console) -> list
         ]
         said = result.failure or ", ".join(values)
         console.print(f"{row.name}: {said} ({time.monotonic() - start:.0f} s)", markup=False)
+        save(results)
     return results
 
 
-def bench(options: argparse.Namespace, console: Console) -> list[Result]:
+def bench(options: argparse.Namespace, console: Console) -> tuple[dict[str, str], list[Result]]:
     base: Path = options.dir or BUILD_DIR
     base.mkdir(parents=True, exist_ok=True)
     programs = build(BUILD_DIR, options.seed)
@@ -107,29 +141,61 @@ def bench(options: argparse.Namespace, console: Console) -> list[Result]:
             console.print(f"{fact}: {value}", markup=False, highlight=False)
         if facts["filesystem"] == "tmpfs":
             console.print("the data lies in memory: what is written or synced here says nothing")
-        results = measure_all(choose(options.only), setting, console)
-    if options.json:
-        options.json.write_text(json.dumps(report.as_json(facts, results), indent=2) + "\n")
-    return results
+        rows = choose(options.only, full=options.full)
+        results = measure_all(rows, setting, console, partial(save_json, options.json, facts))
+    return facts, results
+
+
+def save_json(path: Path | None, facts: dict[str, str], results: list[Result]) -> None:
+    if path:
+        path.write_text(json.dumps(report.as_json(facts, results), indent=2) + "\n")
+
+
+def stored(paths: Sequence[Path]) -> tuple[dict[str, str], list[Result]]:
+    """What earlier runs found; where a row is in several, the last one counts."""
+    facts: dict[str, str] = {}
+    results: dict[str, Result] = {}
+    for path in paths:
+        found = json.loads(path.read_text())
+        facts |= found["facts"]
+        results |= {result.row.name: result for result in report.from_json(found, ROWS)}
+    return facts, list(results.values())
+
+
+def keep(
+    options: argparse.Namespace, console: Console, facts: dict[str, str], results: list[Result]
+) -> None:
+    """Everything that is left in files."""
+    save_json(options.json, facts, results)
+    drawn: list[Path] = []
+    directory = options.plots or BUILD_DIR / "plots"
+    if reason := plots.missing():
+        console.print(reason)
+    else:
+        drawn = plots.draw(results, directory)
+        console.print(f"{len(drawn)} plots in {os.path.relpath(directory)}", highlight=False)
+    if options.markdown:
+        markdown.put(options.markdown, facts, results, drawn)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     console = Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
-    rows = choose(options.only)
+    rows = choose(options.only, full=options.full)
     if options.list or not rows:
         for row in rows or ROWS:
-            console.print(f"{row.name:16} {row.what}", markup=False, highlight=False)
+            console.print(f"{row.name:17} {row.what}", markup=False, highlight=False)
         return 0 if rows else 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` runs
     try:
-        results = bench(options, console)
+        facts, results = stored(options.stored) if options.stored else bench(options, console)
+        report.show(console, results)
+        keep(options, console, facts, results)
     except KeyboardInterrupt:
         return 130
     except BenchError as error:
         console.print(str(error), markup=False)
         return 1
-    report.show(console, results)
     return 1 if any(result.failure or LOGD not in result.samples for result in results) else 0
 
 

@@ -1,4 +1,4 @@
-"""What is measured of Python clients: logd's, beside redis-py and nats-py doing the same.
+"""What is measured of Python clients: logd's, beside redis-py, nats-py and rstream.
 
 Each client runs in a process of its own, and each server is started for the row. The others get
 fewer messages, since they take longer: what is compared is messages per second.
@@ -14,14 +14,15 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from bench import peers
+from bench import peers, rabbitmq
 from bench.measure import LOGD, Contestants, Measure, Row, Sample, Setting, Skip, Target
 from bench.processes import run_json
+from bench.servers import started
 from bench.storage_rows import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
 
 TOPIC = "clients"
 
-BESIDE = (Target(30.0, beside="redis-py"), Target(80.0, beside="nats-py"))
+BESIDE = (Target(40.0, beside="redis-py"), Target(100.0, beside="nats-py"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ OTHERS = (
         "redis",
         peers.redis_missing,
         partial(peers.redis, appendfsync="everysec"),
-        write_modes={"redis-py": "write", "redis-py, hiredis": "write-hiredis"},
-        read_modes={"redis-py": "read", "redis-py, hiredis": "read-hiredis"},
+        write_modes={"redis-py": "write", "redis-py hiredis": "write-hiredis"},
+        read_modes={"redis-py": "read", "redis-py hiredis": "read-hiredis"},
         fill_mode="fill-hiredis",
     ),
     Other(
@@ -60,6 +61,15 @@ OTHERS = (
         write_modes={"nats-py": "write", "nats-py core": "write-core"},
         read_modes={"nats-py": "read", "nats-py push": "read-push"},
         fill_mode="write-core",
+    ),
+    Other(
+        "bench.rabbit_client",
+        "rstream",
+        rabbitmq.missing,
+        rabbitmq.rabbitmq,
+        write_modes={"rstream": "write"},
+        read_modes={"rstream": "read"},
+        fill_mode="fill",
     ),
 )
 
@@ -98,9 +108,9 @@ def _beside(
 ) -> dict[str, Measure | Skip]:
     """Its contestants; those who read find their topic filled."""
     modes = other.read_modes if fill else other.write_modes
-    if reason := other.why_not():
-        return dict.fromkeys(modes, Skip(reason))
-    peer = stack.enter_context(other.serve(place))
+    peer = started(other.why_not, partial(other.serve, place), stack)
+    if isinstance(peer, Skip):
+        return dict.fromkeys(modes, peer)
 
     def measure(mode: str) -> Sample:
         return _run(setting, other.module, mode, peer, TOPIC, setting.sizes.peer_messages)

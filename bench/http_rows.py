@@ -20,7 +20,7 @@ from bench.processes import ROOT, RUN_TIMEOUT_S, BenchError, environment
 from bench.storage_rows import BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
 
 BARE = "bare app"
-TOPIC_BYTES = 256 << 20
+TOPIC_BYTES = 64 << 20  # wrk counts whole downloads only: several must fit into a turn
 RAW_BYTES = 8 << 20  # of one response of whole batches
 _SCRIPT = ROOT / "bench" / "wrk.lua"
 
@@ -76,10 +76,11 @@ def downloads(setting: Setting, form: str) -> Iterator[Contestants]:
         yield {LOGD: Skip(reason)}
         return
     with scratch(setting) as place, peers.logd(place, "interval") as ours:
-        load = batches_for(TOPIC_BYTES)
+        topic_bytes = int(TOPIC_BYTES * setting.sizes.share)
+        load = batches_for(topic_bytes)
         setting.programs.load("logd", ours.port, load)
         path = f"topics/{load.topic}/messages?format={form}&limit=0"
-        like = f"whole/{RAW_BYTES}" if form == "raw" else f"streamed/{TOPIC_BYTES}"
+        like = f"whole/{RAW_BYTES}" if form == "raw" else f"streamed/{topic_bytes}"
 
         def get(port: int, path: str) -> Sample:
             facts = wrk(f"http://127.0.0.1:{port}/{path}", 2 * setting.sizes.seconds, 1)

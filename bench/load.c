@@ -3,34 +3,31 @@
  * One process, one thread, one epoll. Every connection keeps `depth` requests in flight: when k replies
  * have come in, k new requests leave in one send. All requests are built before the clock starts and have
  * the same length, so that any k of them are one run of bytes in a ring. The same loop drives every kind
- * of server; only how a request is spelled and how a reply is cut differs.
+ * of server; what differs between them is in dialects.h.
  *
  * It ends by itself: after `seconds`, or after `count` requests, whichever is first. It then asks nothing
  * more, waits a bounded time for what is still in flight, and prints one line of JSON.
  */
 #define _GNU_SOURCE
-#include "loopback.h"
+#include "dialects.h"
+#include "latencies.h"
 
 #include <fcntl.h>
 #include <getopt.h>
-#include <stdbool.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 
 enum {
-    REPLY_BUFFER_BYTES = 64 * 1024,
+    REPLY_BUFFER_BYTES = 256 * 1024,
     MAX_CONNECTIONS = 1024,
     MAX_DEPTH = 10000,
     MAX_TOPICS = 1000,
     MIN_RING = 16,       /* so that neighbours differ even with one request in flight */
-    SHOWN_ERRORS = 3,
     DRAIN_SECONDS = 10,  /* for the last replies: an `always` server may be in a slow sync */
-    SUB_BITS = 6,        /* latency buckets are at most 1/64, 1.6 %, wide */
-    BUCKETS = 64 << SUB_BITS,
 };
 
 struct options {
-    bool redis;
+    const struct dialect *dialect;
     uint16_t port;
     unsigned connections, depth, topics;
     size_t message_bytes, batch_bytes;
@@ -41,6 +38,7 @@ struct options {
 struct connection {
     int fd;
     bool awaits_room;  /* EPOLLOUT is asked for */
+    const char *ring;
     size_t cursor;     /* byte in the ring that leaves next */
     size_t unsent_bytes;
     unsigned in_flight, oldest;
@@ -54,13 +52,12 @@ static struct options options = {
     .count = UINT64_MAX, .seed = 1, .topic = "bench",
 };
 
-static char *ring;
 static size_t request_bytes, ring_bytes, messages_per_request;
-static char ok_ending[32]; /* how every good reply of logd must end: " <messages>\r\n" */
-static size_t ok_ending_bytes;
+static char topics[MAX_TOPICS][256];
 
 static int epoll_fd;
-static uint64_t asked, answered, errors, outstanding, latencies[BUCKETS];
+static uint64_t asked, answered, outstanding;
+static struct latencies latencies;
 static unsigned open_connections;
 
 /* ---- requests ---- */
@@ -82,113 +79,40 @@ static void fill_body(char *body, size_t bytes) {
     body[bytes - 1] = '\n';
 }
 
-/* Redis stores the message itself, without the LF that only frames it. */
-static size_t spell_request(char *out, size_t room, const char *topic, const char *body) {
-    size_t bytes = options.batch_bytes, head;
-    if (!options.redis) {
-        head = (size_t)snprintf(out, room, "PUSH %s %zu\r\n", topic, bytes);
-        memcpy(out + head, body, bytes);
-        return head + bytes;
-    }
-    bytes -= 1;
-    head = (size_t)snprintf(out, room, "*5\r\n$4\r\nXADD\r\n$%zu\r\n%s\r\n$1\r\n*\r\n$1\r\nv\r\n$%zu\r\n",
-                            strlen(topic), topic, bytes);
-    memcpy(out + head, body, bytes);
-    memcpy(out + head + bytes, "\r\n", 2);
-    return head + bytes + 2;
-}
-
-static void name_topic(char *out, size_t room, size_t request) {
-    if (options.topics == 1)
-        snprintf(out, room, "%s", options.topic);
-    else /* three digits always: all requests must have one length */
-        snprintf(out, room, "%s-%03zu", options.topic, request % options.topics);
+static void name_topics(void) {
+    for (unsigned i = 0; i < options.topics; i++)
+        if (options.topics == 1)
+            snprintf(topics[i], sizeof topics[i], "%s", options.topic);
+        else /* three digits always: all requests must have one length */
+            snprintf(topics[i], sizeof topics[i], "%s-%03u", options.topic, i);
 }
 
 /* The ring holds whole turns through the topics, and then its first `depth` requests once more: whatever
  * is in flight is contiguous, and one send is enough. */
-static void build_ring(void) {
+static char *build_ring(unsigned connection) {
     size_t requests = options.depth > MIN_RING ? options.depth : MIN_RING;
+    if (requests < options.dialect->ring) requests = options.dialect->ring;
     requests = (requests + options.topics - 1) / options.topics * options.topics;
-    size_t room = options.batch_bytes + strlen(options.topic) + 256;
-    char *body = allocate(options.batch_bytes), *request = allocate(room), topic[256];
-    random_state = options.seed;
+    size_t room = options.batch_bytes + strlen(options.topic) + 1024;
+    char *body = allocate(options.batch_bytes), *request = allocate(room), *ring = NULL;
     for (size_t i = 0; i < requests; i++) {
-        name_topic(topic, sizeof topic, i);
+        unsigned topic = (unsigned)(i % options.topics);
         fill_body(body, options.batch_bytes);
-        size_t bytes = spell_request(request, room, topic, body);
+        size_t bytes = options.dialect->spell(
+            request, room,
+            &(struct request){connection, topic, topics[topic], body, options.batch_bytes, next_random()});
         if (!ring) {
             request_bytes = bytes;
             ring = allocate((requests + options.depth) * bytes);
         }
+        if (bytes != request_bytes) die("requests of different lengths");
         memcpy(ring + i * request_bytes, request, request_bytes);
     }
     ring_bytes = requests * request_bytes;
     memcpy(ring + ring_bytes, ring, options.depth * request_bytes);
-    messages_per_request = (options.batch_bytes + options.message_bytes - 1) / options.message_bytes;
-    ok_ending_bytes = (size_t)snprintf(ok_ending, sizeof ok_ending, " %zu\r\n", messages_per_request);
     free(body);
     free(request);
-}
-
-/* ---- replies ---- */
-
-static void count_error(const char *text, size_t bytes) {
-    if (errors++ < SHOWN_ERRORS) fprintf(stderr, "error: %.*s\n", (int)(bytes > 200 ? 200 : bytes), text);
-}
-
-/* Each cutter returns how many bytes the first reply takes, or 0 if it is not all there yet. */
-
-static size_t cut_line(const char *text, size_t bytes) {
-    const char *end = memchr(text, '\n', bytes);
-    if (!end) return 0;
-    size_t length = (size_t)(end - text) + 1;
-    if (length < 3 + ok_ending_bytes || memcmp(text, "OK ", 3) ||
-        memcmp(text + length - ok_ending_bytes, ok_ending, ok_ending_bytes))
-        count_error(text, length - 1);
-    return length;
-}
-
-static size_t cut_bulk_string(const char *text, size_t bytes) {
-    const char *end = memchr(text, '\n', bytes);
-    if (!end) return 0;
-    size_t head = (size_t)(end - text) + 1, length = 0;
-    if (text[0] == '-') {
-        count_error(text, head - 1);
-        return head;
-    }
-    if (text[0] != '$') die("redis sent what is no bulk string: %.*s", (int)head, text);
-    for (size_t i = 1; i < head - 2; i++) {
-        if (text[i] < '0' || text[i] > '9' || i > 6) die("bad length from redis: %.*s", (int)head, text);
-        length = length * 10 + (size_t)(text[i] - '0');
-    }
-    size_t whole = head + length + 2;
-    if (bytes < whole) return 0;
-    if (memcmp(text + whole - 2, "\r\n", 2)) die("redis reply does not end where it says");
-    return whole;
-}
-
-/* ---- latencies: buckets that double, each split in 64 ---- */
-
-static unsigned bucket_of(uint64_t ns) {
-    if (ns < 1u << SUB_BITS) return (unsigned)ns;
-    unsigned shift = 63u - (unsigned)__builtin_clzll(ns) - SUB_BITS;
-    unsigned bucket = ((shift + 1) << SUB_BITS) + (unsigned)((ns >> shift) - (1u << SUB_BITS));
-    return bucket < BUCKETS ? bucket : BUCKETS - 1;
-}
-
-static double bucket_middle_us(unsigned bucket) {
-    if (bucket < 1u << SUB_BITS) return bucket / 1e3;
-    unsigned shift = (bucket >> SUB_BITS) - 1;
-    uint64_t low = (uint64_t)((1u << SUB_BITS) + (bucket & ((1u << SUB_BITS) - 1))) << shift;
-    return ((double)low + (double)(1ull << shift) / 2) / 1e3;
-}
-
-static double percentile_us(double share) {
-    uint64_t wanted = (uint64_t)((double)answered * share), seen = 0;
-    for (unsigned bucket = 0; bucket < BUCKETS; bucket++)
-        if ((seen += latencies[bucket]) > wanted) return bucket_middle_us(bucket);
-    return 0;
+    return ring;
 }
 
 /* ---- one connection ---- */
@@ -212,7 +136,7 @@ static void drop(struct connection *connection, const char *why) {
 
 static void flush(struct connection *connection) {
     if (connection->unsent_bytes) {
-        ssize_t sent = send(connection->fd, ring + connection->cursor, connection->unsent_bytes, MSG_NOSIGNAL);
+        ssize_t sent = send(connection->fd, connection->ring + connection->cursor, connection->unsent_bytes, MSG_NOSIGNAL);
         if (sent < 0 && errno != EAGAIN) {
             drop(connection, strerror(errno));
             return;
@@ -238,7 +162,7 @@ static void ask(struct connection *connection, unsigned requests, uint64_t now) 
 
 static void note_reply(struct connection *connection, uint64_t now) {
     if (!connection->in_flight) die("a reply to nothing that was asked");
-    latencies[bucket_of(now - connection->asked_ns[connection->oldest])]++;
+    note_latency(&latencies, now - connection->asked_ns[connection->oldest]);
     connection->oldest = (connection->oldest + 1) % options.depth;
     connection->in_flight--;
     outstanding--;
@@ -259,11 +183,12 @@ static unsigned take_replies(struct connection *connection, uint64_t *now) {
     unsigned replies = 0;
     while (done < bytes) {
         const char *text = connection->buffer + done;
-        size_t length = options.redis ? cut_bulk_string(text, bytes - done) : cut_line(text, bytes - done);
+        unsigned answers = 0;
+        size_t length = options.dialect->cut(text, bytes - done, &answers);
         if (!length) break;
         done += length;
-        replies++;
-        note_reply(connection, *now);
+        replies += answers;
+        while (answers--) note_reply(connection, *now);
     }
     connection->buffered = bytes - done;
     if (connection->buffered == REPLY_BUFFER_BYTES) die("a reply longer than the buffer");
@@ -272,9 +197,13 @@ static unsigned take_replies(struct connection *connection, uint64_t *now) {
 }
 
 static struct connection *open_connection(unsigned order) {
+    static const char *shared;
     struct connection *connection = allocate(sizeof *connection);
     connection->asked_ns = allocate(options.depth * sizeof *connection->asked_ns);
     connection->fd = dial(options.port);
+    if (options.dialect->greet) options.dialect->greet(connection->fd, order, topics, options.topics);
+    if (!shared || options.dialect->own_ring) shared = build_ring(order);
+    connection->ring = shared;
     connection->cursor = order * request_bytes % ring_bytes; /* connections start at different topics */
     if (fcntl(connection->fd, F_SETFL, O_NONBLOCK)) die_errno("O_NONBLOCK");
     watch(connection, EPOLL_CTL_ADD, false);
@@ -292,7 +221,7 @@ static double cpu_seconds(void) {
 }
 
 static void start_counting(uint64_t *start_ns, double *start_cpu) {
-    memset(latencies, 0, sizeof latencies);
+    memset(&latencies, 0, sizeof latencies);
     answered = 0;
     *start_ns = now_ns();
     *start_cpu = cpu_seconds();
@@ -304,8 +233,9 @@ static void print_result(double seconds, double cpu) {
            "\"mb_per_second\": %.2f, \"p50_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f, "
            "\"errors\": %llu, \"request_bytes\": %zu, \"cpu\": %.2f}\n",
            (unsigned long long)answered, (unsigned long long)(answered * messages_per_request), seconds, rate,
-           rate * (double)options.batch_bytes / 1e6, percentile_us(0.5), percentile_us(0.99),
-           percentile_us(0.999), (unsigned long long)errors, request_bytes, cpu / seconds);
+           rate * (double)options.batch_bytes / 1e6, percentile_us(&latencies, 0.5),
+           percentile_us(&latencies, 0.99), percentile_us(&latencies, 0.999), (unsigned long long)errors,
+           request_bytes, cpu / seconds);
 }
 
 static void run(struct connection **connections) {
@@ -347,11 +277,7 @@ static void read_options(int argc, char **argv) {
         {0, 0, 0, 0},
     };
     for (int flag; (flag = getopt_long(argc, argv, "", known, NULL)) != -1;) switch (flag) {
-        case 'p': /* an echo gets logd's bytes and answers with a line like logd's */
-            options.redis = !strcmp(optarg, "redis");
-            if (!options.redis && strcmp(optarg, "logd") && strcmp(optarg, "echo"))
-                die("--protocol is logd, redis or echo");
-            break;
+        case 'p': options.dialect = find_dialect(optarg); break;
         case 'P': options.port = (uint16_t)number("--port", optarg, 1, 65535); break;
         case 'c': options.connections = (unsigned)number("--connections", optarg, 1, MAX_CONNECTIONS); break;
         case 'd': options.depth = (unsigned)number("--depth", optarg, 1, MAX_DEPTH); break;
@@ -369,12 +295,17 @@ static void read_options(int argc, char **argv) {
     if (strlen(options.topic) > 124) die("--topic is too long");
     if (!options.batch_bytes) options.batch_bytes = options.message_bytes;
     if (options.batch_bytes < options.message_bytes) die("--batch must hold at least one message");
-    if (options.redis && options.batch_bytes != options.message_bytes) die("redis takes no --batch");
+    if (!options.dialect) die("--protocol is needed");
+    if (!options.dialect->whole_batches && options.batch_bytes != options.message_bytes)
+        die("%s takes no --batch", options.dialect->name);
 }
 
 int main(int argc, char **argv) {
     read_options(argc, argv);
-    build_ring();
+    name_topics();
+    random_state = options.seed;
+    messages_per_request = (options.batch_bytes + options.message_bytes - 1) / options.message_bytes;
+    ok_ending_bytes = (size_t)snprintf(ok_ending, sizeof ok_ending, " %zu\r\n", messages_per_request);
     if ((epoll_fd = epoll_create1(EPOLL_CLOEXEC)) < 0) die_errno("epoll_create1");
     struct connection *connections[MAX_CONNECTIONS];
     for (unsigned i = 0; i < options.connections; i++) connections[i] = open_connection(i);

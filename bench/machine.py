@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 from importlib import metadata
 from pathlib import Path
+
+SPARE_FILES = 256  # descriptors besides those of connections
 
 
 def describe(data_dir: Path) -> dict[str, str]:
@@ -19,6 +22,7 @@ def describe(data_dir: Path) -> dict[str, str]:
         "uvloop": package_version("uvloop"),
         "redis-py": f"{package_version('redis')}, hiredis {package_version('hiredis')}",
         "nats-py": package_version("nats-py"),
+        "rstream": package_version("rstream"),
     }
 
 
@@ -42,6 +46,14 @@ def filesystem(path: Path) -> str:
 
 def resident_mb(pid: int) -> float:
     return int(_first_field(f"/proc/{pid}/status", "VmRSS").split()[0]) / 1000
+
+
+def allow_connections(wanted: int) -> None:
+    """For this process and those that it starts: often only 1,024 descriptors are allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard > wanted + SPARE_FILES:
+        enough = max(soft, wanted + SPARE_FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
 
 
 def _first_field(path: str, name: str) -> str:

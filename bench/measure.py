@@ -8,6 +8,7 @@ extremes of those are what is reported.
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -31,10 +32,11 @@ class Sizes:
     topic_bytes: int
     client_messages: int
     peer_messages: int  # of clients that take many times as long
+    share: float = 1.0  # of the sizes that a row's name gives: a quick run takes less
 
 
 FULL = Sizes(3, 1.25, 0.25, 2 << 30, 2 << 30, 5_000_000, 60_000)
-QUICK = Sizes(1, 0.5, 0.1, 256 << 20, 256 << 20, 1_000_000, 30_000)
+QUICK = Sizes(1, 0.5, 0.1, 256 << 20, 256 << 20, 1_000_000, 30_000, share=0.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,16 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """Where a row stands on a line that a plot draws through several of them."""
+
+    plot: str
+    line: str
+    at: float  # on the plot's x axis
+    x_axis: str
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     name: str
     what: str
@@ -81,6 +93,9 @@ class Row:
     open: Opening
     target: Target | None = None
     more: tuple[Target, ...] = ()  # where it is held against several
+    ceiling: str | None = None  # the contestant that does only what has to be done
+    point: Point | None = None
+    full: bool = False  # left out unless everything is asked for
 
     def targets(self) -> tuple[Target, ...]:
         return (self.target, *self.more) if self.target else self.more
@@ -107,9 +122,9 @@ class Result:
     def values(self, contestant: str) -> Spread:
         return spread([sample.value for sample in self.samples[contestant]])
 
-    def ratio(self, contestant: str) -> Spread:
-        """logd over the contestant, turn by turn."""
-        pairs = zip(self.samples[LOGD], self.samples[contestant], strict=True)
+    def ratio(self, contestant: str, of: str = LOGD) -> Spread:
+        """logd, or whoever is named, over the contestant, turn by turn."""
+        pairs = zip(self.samples[of], self.samples[contestant], strict=True)
         return spread([ours.value / theirs.value for ours, theirs in pairs])
 
     def fact(self, contestant: str, name: str) -> float | None:
@@ -136,8 +151,8 @@ def run_row(row: Row, setting: Setting) -> Result:
     try:
         with row.open(setting) as contestants:
             _take_turns(contestants, setting.sizes.repeat, result)
-    except BenchError as error:
-        result.failure = str(error)
+    except (BenchError, OSError, subprocess.SubprocessError) as error:
+        result.failure = str(error)  # the other rows go on
     return result
 
 
@@ -149,6 +164,9 @@ def _take_turns(contestants: Contestants, repeat: int, result: Result) -> None:
         else:
             measures[name] = entry
     for _ in range(repeat):
+        turn: dict[str, Sample] = {}
         for name, measure in measures.items():
             os.sync()  # what the one before left to be written is not charged to this one
-            result.samples.setdefault(name, []).append(measure())
+            turn[name] = measure()
+        for name, sample in turn.items():  # only whole turns count: a ratio needs both sides
+            result.samples.setdefault(name, []).append(sample)

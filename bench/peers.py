@@ -63,13 +63,18 @@ def logd_on(data: Path, log: Path, *flags: str) -> Iterator[Peer]:
 
 @contextmanager
 def redis(directory: Path, appendfsync: str) -> Iterator[Peer]:
-    """Redis that appends to a file as logd does.
+    with redis_on(*_places(directory, "redis"), appendfsync) as peer:
+        yield peer
+
+
+@contextmanager
+def redis_on(data: Path, log: Path, appendfsync: str) -> Iterator[Peer]:
+    """Redis that appends to a file as logd does, on a directory that may be there already.
 
     It takes no snapshots and never rewrites its file: a fork in the middle of a run would be held
     against it.
     """
-    data, log = _places(directory, "redis")
-    port = _free_port()
+    port = free_port()
     program = _program("redis-server")
     command: list[str | Path] = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", data]
     command += ["--appendonly", "yes", "--appendfsync", appendfsync, "--save", ""]
@@ -90,9 +95,10 @@ def nats(directory: Path) -> Iterator[Peer]:
 
 
 @contextmanager
-def echo(directory: Path, request_bytes: int) -> Iterator[Peer]:
-    data, log = _places(directory, "echo")
-    with _serving([sys.executable, "-m", "bench.echo", str(request_bytes)], data, log) as peer:
+def echo(directory: Path, request_bytes: int, *mode: str) -> Iterator[Peer]:
+    data, log = _places(directory, "-".join(["echo", *mode]))
+    command = [sys.executable, "-m", "bench.echo", str(request_bytes), *mode]
+    with _serving(command, data, log) as peer:
         yield peer
 
 
@@ -104,9 +110,9 @@ def http_echo(directory: Path) -> Iterator[Peer]:
 
 
 @contextmanager
-def sink(directory: Path, programs: Programs, load: Load) -> Iterator[Peer]:
+def sink(directory: Path, programs: Programs, load: Load, *, synced: bool) -> Iterator[Peer]:
     data, log = _places(directory, "sink")
-    with _serving(programs.sink(data / "stored", load), data, log) as peer:
+    with _serving(programs.sink(data / "stored", load, synced=synced), data, log) as peer:
         yield peer
 
 
@@ -167,8 +173,8 @@ def _places(directory: Path, name: str) -> tuple[Path, Path]:
     return data, directory / f"{name}.log"
 
 
-def _free_port() -> int:
-    """Redis has no way to take any free port; this one was free a moment ago."""
+def free_port() -> int:
+    """For those who cannot take any port that is free; this one was a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

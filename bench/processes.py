@@ -49,8 +49,13 @@ def run_json(command: Sequence[str | Path]) -> Mapping[str, float]:
 
 
 @contextmanager
-def running(command: Sequence[str | Path], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A server with its output in `log`: a pipe that nobody empties would block it."""
+def running(
+    command: Sequence[str | Path], log: Path, variables: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A server with its output in `log`: a pipe that nobody empties would block it.
+
+    `variables` are its whole environment, where it is not to have this process's own.
+    """
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -58,7 +63,7 @@ def running(command: Sequence[str | Path], log: Path) -> Iterator[subprocess.Pop
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=ROOT,
-            env=environment(),
+            env=environment() if variables is None else variables,
         )
     try:
         yield process
@@ -66,9 +71,11 @@ def running(command: Sequence[str | Path], log: Path) -> Iterator[subprocess.Pop
         _stop(process)
 
 
-def wait_for(process: subprocess.Popen[bytes], log: Path, pattern: str) -> re.Match[str]:
+def wait_for(
+    process: subprocess.Popen[bytes], log: Path, pattern: str, timeout_s: float = READY_TIMEOUT_S
+) -> re.Match[str]:
     """The match of `pattern` in what the server has said, as soon as it is there."""
-    deadline = time.monotonic() + READY_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         said = log.read_text(errors="replace")
         if match := re.search(pattern, said):
@@ -76,7 +83,7 @@ def wait_for(process: subprocess.Popen[bytes], log: Path, pattern: str) -> re.Ma
         if process.poll() is not None:
             raise BenchError(f"ended with {process.returncode} before it was ready: {_tail(said)}")
         time.sleep(POLL_S)
-    raise BenchError(f"not ready within {READY_TIMEOUT_S:.0f} s: {_tail(log.read_text())}")
+    raise BenchError(f"not ready within {timeout_s:.0f} s: {_tail(log.read_text())}")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.processes import ROOT, BenchError, run_json
 
-SOURCES = ("load", "limits", "sink")
+SOURCES = ("load", "limits", "sink", "follow")
 FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra")
 
 
@@ -41,6 +41,22 @@ class Load:
     def push_messages(self) -> int:
         return -(-self.body_bytes // self.message_bytes)
 
+    def lasting(self, seconds: float, warmup_s: float) -> Load:
+        return replace(self, seconds=seconds, warmup_s=warmup_s)
+
+    def limited_to(self, count: int) -> Load:
+        return replace(self, count=count)
+
+    def with_connections(self, connections: int) -> Load:
+        return replace(self, connections=connections)
+
+    def with_topics(self, topics: int) -> Load:
+        return replace(self, topics=topics)
+
+    def with_one_message(self) -> Load:
+        """The same bytes as one message."""
+        return replace(self, message_bytes=self.body_bytes, batch_bytes=0)
+
     def flags(self) -> list[str]:
         values = {
             "connections": self.connections,
@@ -54,6 +70,33 @@ class Load:
         }
         if self.count:
             values["count"] = self.count
+        return [word for name, value in values.items() for word in (f"--{name}", str(value))]
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """One who pushes to a new topic and those who follow it. Without a pace, in lockstep."""
+
+    topic: str
+    followers: int
+    seconds: float
+    warmup_s: float = 0.0
+    pace: int = 0
+    message_bytes: int = 100
+
+    @property
+    def push_bytes(self) -> int:
+        return Load(message_bytes=self.message_bytes, topic=self.topic).push_bytes
+
+    def flags(self) -> list[str]:
+        values = {
+            "topic": self.topic,
+            "followers": self.followers,
+            "pace": self.pace,
+            "size": self.message_bytes,
+            "ms": round(self.seconds * 1000),
+            "warmup-ms": round(self.warmup_s * 1000),
+        }
         return [word for name, value in values.items() for word in (f"--{name}", str(value))]
 
 
@@ -73,11 +116,15 @@ class Programs:
         return run_json([*command, "--seed", str(self.seed), *load.flags()])
 
     def writev(
-        self, file: Path, writes: int, body_bytes: int, *, synced: bool
+        self, file: Path, writes: int, body_bytes: int, *, group: int = 0
     ) -> Mapping[str, float]:
-        """`synced`: the clock stops when all of it is on disk."""
-        numbers = (writes * body_bytes, body_bytes, writes if synced else 0)
+        """`group`: after so many writes all of it is synced; 0 for never."""
+        numbers = (writes * body_bytes, body_bytes, group)
         return run_json([self.directory / "limits", "writev", file, *map(str, numbers)])
+
+    def follow(self, protocol: str, port: int, follow: Follow) -> Mapping[str, float]:
+        command: list[str | Path] = [self.directory / "follow", "--protocol", protocol]
+        return run_json([*command, "--port", str(port), *follow.flags()])
 
     def sendfile(self, files: list[Path]) -> Mapping[str, float]:
         return run_json([self.directory / "limits", "sendfile", *files])
@@ -85,10 +132,11 @@ class Programs:
     def drain(self, port: int, topic: str, read_bytes: int) -> Mapping[str, float]:
         return run_json([self.directory / "limits", "drain", str(port), topic, str(read_bytes)])
 
-    def sink(self, file: Path, load: Load) -> list[str | Path]:
+    def sink(self, file: Path, load: Load, *, synced: bool) -> list[str | Path]:
         """The command that starts the bare server for pushes of this load."""
         numbers = (load.push_bytes, load.body_bytes)
-        return [self.directory / "sink", file, *map(str, numbers), f"OK 0 {load.push_messages}"]
+        words = [*map(str, numbers), f"OK 0 {load.push_messages}", *(["synced"] if synced else [])]
+        return [self.directory / "sink", file, *words]
 
 
 def build(directory: Path, seed: int) -> Programs:
@@ -98,7 +146,7 @@ def build(directory: Path, seed: int) -> Programs:
         raise BenchError("a C compiler is needed: neither cc nor gcc is on PATH")
     directory.mkdir(parents=True, exist_ok=True)
     for name in SOURCES:
-        sources = [ROOT / "bench" / f"{name}.c", ROOT / "bench" / "loopback.h"]
+        sources = [ROOT / "bench" / f"{name}.c", *(ROOT / "bench").glob("*.h")]
         program = directory / name
         newest = max(source.stat().st_mtime for source in sources)
         if not program.exists() or program.stat().st_mtime < newest:

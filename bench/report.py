@@ -1,17 +1,19 @@
-"""Results as a table for a person and as JSON for a program. The table fits 100 columns."""
+"""Results as a table for a person, which fits 100 columns, and as JSON for a program and back."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench.measure import LOGD, Result, Spread, Target
+from bench.measure import LOGD, Result, Row, Sample, Spread, Target
 
 SATURATED_CPU = 0.95
+PERCENTILES = ("p50_us", "p99_us", "p999_us")
+HEADINGS = ("median", "p50/99/99.9 ms", "ratio", "least–most", "target", "met")
 
 
 def show(console: Console, results: Sequence[Result]) -> None:
@@ -33,11 +35,29 @@ def notes(result: Result) -> list[str]:
             found.append(
                 f"the generator was busy all the time with {name}: that is at least its rate"
             )
-    return found
+    return found + list(_ceilings(result))
+
+
+def _ceilings(result: Result) -> Iterator[str]:
+    """Beside each target, how near one comes that does nothing but what has to be done."""
+    ceiling = result.row.ceiling
+    if result.failure or ceiling not in result.samples:
+        return
+    for target in result.row.targets():
+        if target.beside and target.beside in result.samples:
+            reach = result.ratio(target.beside, of=ceiling)
+            span = f"{times(reach.low)}–{times(reach.high)}"
+            yield f"the bare {ceiling} has {times(reach.median)} of {target.beside} ({span})"
 
 
 def as_json(facts: Mapping[str, object], results: Sequence[Result]) -> dict[str, Any]:
     return {"facts": dict(facts), "rows": [_row_json(result) for result in results]}
+
+
+def from_json(stored: Mapping[str, Any], rows: Sequence[Row]) -> list[Result]:
+    """The results that `as_json` wrote, of those rows that there still are."""
+    known = {row.name: row for row in rows}
+    return [_read_row(known[one["name"]], one) for one in stored["rows"] if one["name"] in known]
 
 
 def number(value: float, unit: str) -> str:
@@ -70,19 +90,26 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
 
 def _table(results: Sequence[Result]) -> Table:
     """A row of the table for each result, with a line in it for each contestant."""
-    table = Table(box=box.HORIZONTALS, show_lines=True, padding=(0, 1))
+    table = Table(box=box.HORIZONTALS, show_lines=True, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("row", min_width=max(len(result.row.name) for result in results))
     table.add_column("who", no_wrap=True)
-    for heading in ("median", "p50/p99 µs", "logd/it", "least–most", "target", "met"):
+    for heading in HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     for result in results:
-        lines = zip(*(_cells(result, name) for name in result.samples), strict=True)
+        lines = zip(*(_colored(result, name) for name in result.samples), strict=True)
         about = f"[bold]{result.row.name}[/]\n{result.row.what}"
         table.add_row(about, *("\n".join(line) for line in lines))
     return table
 
 
-def _cells(result: Result, name: str) -> list[str]:
+def _colored(result: Result, name: str) -> list[str]:
+    *words, met = cells(result, name)
+    color = {"yes": "green", "no": "red"}.get(met)
+    return [*words, f"[{color}]{met}[/]" if color else met]
+
+
+def cells(result: Result, name: str) -> list[str]:
+    """One contestant: its name, and a word for each heading."""
     unit = result.row.unit
     beside = None if name == LOGD else name
     target = result.row.aim(beside)
@@ -92,14 +119,14 @@ def _cells(result: Result, name: str) -> list[str]:
         name,
         number(figure.median, unit),
         _latency(result, name),
-        _times(ratio.median) if ratio else "",
-        f"{_times(ratio.low)}–{_times(ratio.high)}" if ratio else _span(figure, unit),
+        times(ratio.median) if ratio else "",
+        f"{times(ratio.low)}–{times(ratio.high)}" if ratio else _span(figure, unit),
         _target(target, unit) if target else "",
         _verdict(result.met(target)) if target else "",
     ]
 
 
-def _times(ratio: float) -> str:
+def times(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < 10 else digits(ratio)
 
 
@@ -110,8 +137,13 @@ def _span(value: Spread, unit: str) -> str:
 
 
 def _latency(result: Result, contestant: str) -> str:
-    half, most = (result.fact(contestant, name) for name in ("p50_us", "p99_us"))
-    return "" if half is None or most is None else f"{half:.0f}/{most:.0f}"
+    found = [result.fact(contestant, name) for name in PERCENTILES]
+    return "/".join(_short(value / 1000) for value in found if value is not None)
+
+
+def _short(value: float) -> str:
+    """Two digits will do for a latency."""
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.2g}"
 
 
 def _target(target: Target, unit: str) -> str:
@@ -125,7 +157,7 @@ def _verdicts(result: Result) -> list[bool | None]:
 
 
 def _verdict(met: bool | None) -> str:
-    return {None: "", True: "[green]yes[/]", False: "[red]no[/]"}[met]
+    return {None: "", True: "yes", False: "no"}[met]
 
 
 # -- JSON ---------------------------------------------------------------------------------------
@@ -148,11 +180,21 @@ def _row_json(result: Result) -> dict[str, Any]:
             for target in row.targets()
         ],
         "notes": notes(result),
+        "skipped": result.skipped,
+        "failure": result.failure,
         "samples": {
             name: [{"value": sample.value, **sample.facts} for sample in samples]
             for name, samples in result.samples.items()
         },
     }
+
+
+def _read_row(row: Row, stored: Mapping[str, Any]) -> Result:
+    samples = {
+        name: [Sample(one["value"], {k: v for k, v in one.items() if k != "value"}) for one in each]
+        for name, each in stored["samples"].items()
+    }
+    return Result(row, samples, dict(stored["skipped"]), stored["failure"])
 
 
 def _spread_json(value: Spread) -> dict[str, float]:

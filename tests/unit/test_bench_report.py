@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from bench import report
 from bench.client_task import Task
-from bench.measure import LOGD, Result, Row, Sample, Target
+from bench.measure import (
+    LOGD,
+    QUICK,
+    Contestants,
+    Result,
+    Row,
+    Sample,
+    Setting,
+    Target,
+    run_row,
+)
+from bench.processes import BenchError
+from bench.programs import Programs
 from bench.rows import ROWS
 
 LATENCIES = {"p50_us": 12345.0, "p99_us": 123456.0}
@@ -63,6 +79,37 @@ def test_a_contestant_that_was_skipped_is_neither_met_nor_missed() -> None:
     text = shown([result])
     assert "1 of 1 targets met" in text
     assert "no figure beside redis-py: no redis-server here" in text
+
+
+def test_a_row_that_fails_in_a_turn_keeps_the_turns_before_it() -> None:
+    answers = iter([4.0, 5.0])
+
+    def theirs() -> Sample:
+        if (answer := next(answers, None)) is None:
+            raise BenchError("redis has gone away")
+        return Sample(answer)
+
+    @contextmanager
+    def opened(setting: Setting) -> Iterator[Contestants]:
+        yield {LOGD: lambda: Sample(8.0), "redis": theirs}
+
+    row = Row("some-row", "what it does", "/s", opened, Target(1.0, beside="redis"))
+    result = run_row(row, Setting(Programs(Path(), 1), replace(QUICK, repeat=3), Path(), 1))
+    assert result.failure == "redis has gone away"
+    assert [sample.value for sample in result.samples["redis"]] == [4, 5]
+    assert result.ratio("redis").high == 2
+    assert "0 of 0 targets met" in shown([result])  # a row that failed is not judged
+
+
+def test_a_row_that_fails_at_once_is_shown_as_failed() -> None:
+    @contextmanager
+    def opened(setting: Setting) -> Iterator[Contestants]:
+        raise BenchError("logd does not start")
+        yield {}
+
+    setting = Setting(Programs(Path(), 1), QUICK, Path(), 1)
+    text = shown([run_row(Row("some-row", "what it does", "/s", opened), setting)])
+    assert "some-row: FAILED: logd does not start" in text
 
 
 def test_ratios_are_taken_turn_by_turn() -> None:

@@ -1,0 +1,57 @@
+"""A topic that looks as if it had been written to for long: many sealed partitions, mostly holes.
+
+Each batch is one message of zeros, of which only the header and the line end are on disk; sums,
+indexes and the checkpoint are what the daemon itself would have written, and `log-cli check` finds
+nothing wrong. So age costs little time and space to make. What is measured is real pushes behind.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from logd import files
+from logd.batch import LINES, body_sum, encode_header
+from logd.checkpoint import Checkpoint, State
+from logd.index import Entry, Index
+from logd.producers import Producers
+
+PARTITION_BYTES = 256 << 20  # where the daemon rolls
+BODY_BYTES = 256 << 10
+
+
+def make_topic(directory: Path, total_bytes: int) -> None:
+    """A topic of about `total_bytes`, cleanly stopped; its newest partition is empty."""
+    directory.mkdir(parents=True)
+    time_ms = time.time_ns() // 1_000_000 - 1_000_000
+    offset = size = 0
+    for _ in range(total_bytes // PARTITION_BYTES):
+        path = directory / f"{offset:020d}.log"
+        offset, size = _make_partition(path, offset, time_ms)
+        ids = Producers().encode(offset, size)
+    path.with_suffix(".ids").write_bytes(ids)
+    (directory / f"{offset:020d}.log").touch()
+    state = State(partition=offset, next=offset, since_ms=time_ms)
+    (directory / files.CHECKPOINT).write_bytes(Checkpoint.blank(state))
+    (directory / files.META).write_bytes(files.encode_meta("0" * 32, time_ms))
+
+
+def _make_partition(path: Path, first: int, time_ms: int) -> tuple[int, int]:
+    """Its file and its index; the offset behind it, and its size."""
+    sum_, index, position, offset = _zeros_sum(), Index(), 0, first
+    with path.open("xb") as file:
+        while position < PARTITION_BYTES:
+            header = encode_header(offset, 1, BODY_BYTES, time_ms, LINES, sum_)
+            end = position + len(header) + BODY_BYTES
+            os.pwrite(file.fileno(), header, position)
+            os.pwrite(file.fileno(), b"\n", end - 1)
+            index.note(offset, position, time_ms)
+            offset, position = offset + 1, end
+    index.append(Entry(offset, position, time_ms))
+    path.with_suffix(".index").write_bytes(index.encoded())
+    return offset, position
+
+
+def _zeros_sum() -> str:
+    return body_sum(bytes(BODY_BYTES - 1) + b"\n")

@@ -1,0 +1,153 @@
+"""What is measured of time: how long a push takes, how soon a follower has it, how many can follow.
+
+Latencies are taken by `follow.c`, which sends at a fixed pace whether or not it was answered. So a
+server that stands still for a moment is charged for every message that should have gone then.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+from bench import peers
+from bench.machine import allow_connections
+from bench.measure import LOGD, Contestants, Measure, Point, Row, Sample, Setting, Skip, Target
+from bench.programs import Follow, Load
+from bench.servers import SERVERS
+from bench.storage_rows import MESSAGE_BYTES, SETTLE_S, scratch
+
+PACE = 1000  # pushes a second: a server that does nothing else rests nine tenths of the time
+LATENCY_TURNS = 4  # a tail needs more messages than a rate
+FAN = "fan"
+
+
+@contextmanager
+def fan_out(setting: Setting, followers: int) -> Iterator[Contestants]:
+    """Each message is pushed when all have had the one before."""
+    allow_connections(followers)
+    with scratch(setting) as place, ExitStack() as stack:
+
+        def measure(protocol: str, peer: peers.Peer, topics: Iterator[str]) -> Sample:
+            facts = setting.programs.follow(protocol, peer.port, shape(next(topics)))
+            return Sample(facts["per_second"], {**facts, **_percentiles(facts, "follow")})
+
+        def shape(topic: str) -> Follow:
+            return Follow(topic, followers, setting.sizes.seconds, setting.sizes.warmup_s)
+
+        contestants: dict[str, Measure | Skip] = {}
+        for name in (LOGD, "redis"):
+            if reason := SERVERS[name].missing():
+                contestants[name] = Skip(reason)
+                continue
+            peer = stack.enter_context(SERVERS[name].serve(place, "interval", Load()))
+            contestants[name] = partial(measure, name, peer, _names(FAN))
+        bare = stack.enter_context(peers.echo(place, shape(f"{FAN}0000").push_bytes, "fan"))
+        contestants[FAN] = partial(measure, "echo", bare, _names(FAN))
+        yield contestants
+
+
+@contextmanager
+def latencies(
+    setting: Setting, of: str, fsync: str, loaded: bool, beside: tuple[str, ...]
+) -> Iterator[Contestants]:
+    """`of`: "ack", or "follow" for what one follower sees. An echo has its round trip for both."""
+    with scratch(setting) as place, ExitStack() as stack:
+        contestants: dict[str, Measure | Skip] = {}
+        for name in (LOGD, *beside):
+            if reason := SERVERS[name].missing():
+                contestants[name] = Skip(reason)
+                continue
+            followers = 1 if of == "follow" and name != "echo" else 0
+            shape = _paced(setting, followers)
+            peer = stack.enter_context(
+                SERVERS[name].serve(place, fsync, Load(topic=shape("0000").topic))
+            )
+            kind = "ack" if name == "echo" else of
+            measure: Measure = partial(_latency, setting, name, peer, shape, _names(""), kind)
+            if loaded:
+                measure = partial(_in_a_crowd, setting, name, peer, measure)
+            contestants[name] = measure
+        yield contestants
+
+
+Shape = Callable[[str], Follow]
+
+
+def _paced(setting: Setting, followers: int) -> Shape:
+    seconds = LATENCY_TURNS * setting.sizes.seconds
+
+    def shape(turn: str) -> Follow:
+        return Follow(f"paced{turn}", followers, seconds, setting.sizes.warmup_s, PACE)
+
+    return shape
+
+
+def _latency(
+    setting: Setting, name: str, peer: peers.Peer, shape: Shape, turns: Iterator[str], kind: str
+) -> Sample:
+    facts = setting.programs.follow(name, peer.port, shape(next(turns)))
+    percentiles = _percentiles(facts, kind)
+    return Sample(percentiles["p50_us"], {**facts, **percentiles})
+
+
+def _in_a_crowd(setting: Setting, name: str, peer: peers.Peer, measure: Measure) -> Sample:
+    """While 16 others push to another topic as fast as they are answered."""
+    seconds = LATENCY_TURNS * setting.sizes.seconds + setting.sizes.warmup_s + 2 * SETTLE_S
+    load = Load(16, 1, MESSAGE_BYTES, topic="crowd").lasting(seconds, 0)
+    protocol = SERVERS[name].protocol
+    crowd = threading.Thread(
+        target=setting.programs.load, args=(protocol, peer.port, load), daemon=True
+    )
+    crowd.start()
+    time.sleep(SETTLE_S)
+    sample = measure()
+    crowd.join()
+    return sample
+
+
+def _names(prefix: str) -> Iterator[str]:
+    """A new topic for each turn, all names of one length."""
+    return (f"{prefix}{turn:04d}" for turn in range(10000))
+
+
+def _percentiles(facts: Mapping[str, float], kind: str) -> dict[str, float]:
+    return {f"{p}_us": facts[f"{kind}_{p}_us"] for p in ("p50", "p99", "p999")}
+
+
+def _fan(followers: int) -> Row:
+    return Row(
+        f"follow-{followers}",
+        f"deliveries to {followers} follower{'s' if followers > 1 else ''}, in lockstep",
+        "/s",
+        partial(fan_out, followers=followers),
+        ceiling=FAN,
+        point=Point("followers", "", followers, "followers"),
+    )
+
+
+def _time(
+    name: str, what: str, of: str, *beside: str, fsync: str = "interval", loaded: bool = False,
+    target: Target | None = None,
+) -> Row:  # fmt: skip
+    opening = partial(latencies, of=of, fsync=fsync, loaded=loaded, beside=beside)
+    return Row(f"time-{name}", what, "µs", opening, target)
+
+
+ROWS = (
+    *(_fan(followers) for followers in (1, 100, 1000)),
+    _time("push", "p50 of an acknowledged push, alone", "ack", "redis", "echo"),
+    _time("push-load", "the same, beside 16 who push", "ack", "redis", loaded=True),
+    _time("push-always", "p50 of a push, alone, fsync always", "ack", "redis", fsync="always"),
+    _time(
+        "follow",
+        "p50 from push to follower, alone; the echo's is its round trip",
+        "follow",
+        "redis",
+        "echo",
+        target=Target(2.0, at_most=True, beside="echo"),
+    ),
+    _time("follow-load", "the same, beside 16 who push", "follow", "redis", loaded=True),
+)

@@ -1,0 +1,65 @@
+"""Results as a section of a document: written by the program, so that nobody types a figure.
+
+A document keeps a place for it, between two comments; whatever stands there is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from bench.measure import LOGD, Result
+from bench.processes import BenchError
+from bench.report import HEADINGS, cells, notes
+
+BEGIN = "<!-- results: written by `python -m bench --markdown` -->"
+END = "<!-- end of results -->"
+
+
+def put(
+    document: Path, facts: Mapping[str, str], results: Sequence[Result], plots: Sequence[Path]
+) -> None:
+    """Replace what stands between the marks; without such a document, make one."""
+    found = document.read_text() if document.exists() else f"{BEGIN}\n{END}\n"
+    before, begin, rest = found.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise BenchError(f"{document} has no place for results: a line {BEGIN}, and {END} below it")
+    lines = section(facts, results, [os.path.relpath(plot, document.parent) for plot in plots])
+    text = "\n".join(lines)
+    document.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+
+
+def section(
+    facts: Mapping[str, str], results: Sequence[Result], plots: Sequence[str]
+) -> Iterator[str]:
+    yield from _table(["of the run", ""], [[name, value] for name, value in facts.items()])
+    yield ""
+    verdicts = [r.met(target) for r in results for target in r.row.targets()]
+    judged = [met for met in verdicts if met is not None]
+    yield f"{sum(judged)} of {len(judged)} targets met."
+    yield ""
+    rows = [words for result in results for words in _rows(result)]
+    yield from _table(["row", "what", "who", *HEADINGS], rows)
+    said = [f"- `{result.row.name}`: {note}" for result in results for note in notes(result)]
+    if said:
+        yield from ["", *said]
+    for plot in plots:
+        yield from ["", f"![{Path(plot).stem}]({plot})"]
+
+
+def _rows(result: Result) -> Iterator[list[str]]:
+    """One for each contestant; the first one says what the row is."""
+    for name in result.samples:
+        first = name == LOGD
+        yield [
+            f"`{result.row.name}`" if first else "",
+            result.row.what if first else "",
+            *cells(result, name),
+        ]
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    for words in (headings, ["---"] * len(headings), *rows):
+        yield "| " + " | ".join(word.replace("|", "\\|") for word in words) + " |"

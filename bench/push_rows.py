@@ -1,0 +1,267 @@
+"""What is measured of pushes: small ones beside other servers, large ones beside the kernel."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+from bench import peers
+from bench.measure import LOGD, Contestants, Measure, Row, Sample, Setting, Skip, Target
+from bench.programs import Load
+from bench.servers import push, pushing, throughput
+from bench.storage_rows import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
+
+PAGE_BYTES = 4096
+MANY_TOPICS = 16
+ONE_TOPIC = "one topic"
+SYNCED_SHARE = 64  # so many connections push all that a row may, with fsync=always
+
+
+# -- small pushes -------------------------------------------------------------------------------
+
+
+@contextmanager
+def small_pushes(
+    setting: Setting, shape: Load, fsync: str, beside: tuple[str, ...]
+) -> Iterator[Contestants]:
+    """Pushes for a time. A server with several topics is also measured with one of its own."""
+    load = shape.lasting(setting.sizes.seconds, setting.sizes.warmup_s)
+    with scratch(setting) as place, ExitStack() as stack:
+        ours = stack.enter_context(peers.logd(place, fsync))
+        contestants: dict[str, Measure | Skip] = {LOGD: lambda: push(setting, "logd", ours, load)}
+        if load.topics > 1:
+            single = load.with_topics(1)
+            contestants[ONE_TOPIC] = lambda: push(setting, "logd", ours, single)
+        for name in beside:
+            contestants[name] = pushing(setting, stack, place, name, load, fsync)
+        yield contestants
+
+
+@contextmanager
+def policies(setting: Setting, shape: Load, fsync: str) -> Iterator[Contestants]:
+    """The same pushes with another policy than the default one, which runs beside it."""
+    load = shape.lasting(setting.sizes.seconds, setting.sizes.warmup_s)
+    with (
+        scratch(setting) as place,
+        peers.logd(place / "this", fsync) as ours,
+        peers.logd(place / "that", "interval") as usual,
+    ):
+        yield {
+            LOGD: lambda: push(setting, "logd", ours, load),
+            "interval": lambda: push(setting, "logd", usual, load),
+        }
+
+
+@contextmanager
+def pages(setting: Setting, connections: int, fsync: str) -> Iterator[Contestants]:
+    """4 KB batches. Servers without batches get the same bytes as one message: less to do."""
+    shape = Load(connections=connections, message_bytes=MESSAGE_BYTES, batch_bytes=PAGE_BYTES)
+    load = shape.lasting(setting.sizes.seconds, setting.sizes.warmup_s)
+    writes = max(1, int(setting.sizes.push_bytes / 8) // PAGE_BYTES)
+    group = connections if fsync == "always" else 0
+    beside = ("redis",) if fsync == "always" else ("redis", "nats")
+
+    def write() -> Sample:
+        count = writes // 8 if group else writes
+        return _written(setting, count, PAGE_BYTES, group)
+
+    def sink() -> Sample:
+        with (
+            scratch(setting) as place,
+            peers.sink(place, setting.programs, load, synced=bool(group)) as peer,
+        ):
+            return throughput(push(setting, "logd", peer, load))
+
+    with scratch(setting) as place, ExitStack() as stack:
+        contestants: dict[str, Measure | Skip] = {}
+        for name in (LOGD, *beside):
+            rate = pushing(setting, stack, place, name, load, fsync)
+            contestants[name] = rate if isinstance(rate, Skip) else _in_bytes(rate)
+        yield {**contestants, _writes(group): write, "sink": sink}
+
+
+def _in_bytes(rate: Measure) -> Measure:
+    return lambda: throughput(rate())
+
+
+# -- large pushes, beside the kernel ------------------------------------------------------------
+
+
+@contextmanager
+def large_pushes(setting: Setting, connections: int, fsync: str) -> Iterator[Contestants]:
+    """Until all is acknowledged: beside a plain loop, and beside a bare server in C.
+
+    A new server and a new file each time, so that nothing starts with a page cache full of its own.
+    With fsync=always the plain loop syncs after as many writes as there are connections: logd's
+    groups cannot be larger, since each connection waits for its answer.
+    """
+    group = connections if fsync == "always" else 0
+    share = min(1, group / SYNCED_SHARE) if group else 1  # a sync takes its time
+    load = batches_for(int(setting.sizes.push_bytes * share), BATCH.with_connections(connections))
+
+    def pushed() -> Sample:
+        with scratch(setting) as place, peers.logd(place, fsync) as peer:
+            return throughput(push(setting, "logd", peer, load))
+
+    def write() -> Sample:
+        return _written(setting, load.count, load.body_bytes, group)
+
+    def sink() -> Sample:
+        with (
+            scratch(setting) as place,
+            peers.sink(place, setting.programs, load, synced=bool(group)) as peer,
+        ):
+            return throughput(push(setting, "logd", peer, load))
+
+    write()  # in a virtual machine the first touch of a page is slow, whoever writes
+    yield {LOGD: pushed, _writes(group): write, "sink": sink}
+
+
+@contextmanager
+def large_pushes_to_disk(setting: Setting) -> Iterator[Contestants]:
+    """The same, but the clock runs on until the disk has it all."""
+    load = batches_for(setting.sizes.push_bytes)
+
+    def pushed() -> Sample:
+        with scratch(setting) as place, peers.logd(place, "interval") as peer:
+            facts = setting.programs.load("logd", peer.port, load)
+            start = time.perf_counter()
+            os.sync()
+            seconds = facts["seconds"] + time.perf_counter() - start
+            return Sample(load.count * load.body_bytes / seconds / 1e6, facts)
+
+    def write() -> Sample:
+        return _written(setting, load.count, load.body_bytes, load.count)
+
+    write()
+    yield {LOGD: pushed, "writev+sync": write}
+
+
+def _writes(group: int) -> str:
+    return "writev+fdatasync" if group else "writev"
+
+
+def _written(setting: Setting, count: int, body_bytes: int, group: int) -> Sample:
+    with scratch(setting) as place:
+        facts: Mapping[str, float] = setting.programs.writev(
+            Path(place) / "plain", count, body_bytes, group=group
+        )
+    return Sample(facts["mb_per_second"], facts)
+
+
+# -- the rows -----------------------------------------------------------------------------------
+
+
+def _shape(connections: int, depth: int, topics: int = 1) -> Load:
+    return Load(connections, depth, MESSAGE_BYTES, topics=topics)
+
+
+def _said(load: Load, fsync: str) -> str:
+    pace = "one at a time" if load.depth == 1 else f"{load.depth} in flight"
+    topics = f", {load.topics} topics" if load.topics > 1 else ""
+    return f"PUSH 100 B, {_clients(load.connections)}, {pace}{topics}{_policy(fsync)}"
+
+
+def small(
+    connections: int, depth: int, *beside: str, fsync: str = "interval", bound: float | None = None,
+    topics: int = 1, full: bool = False,
+) -> Row:  # fmt: skip
+    load = _shape(connections, depth, topics)
+    return Row(
+        f"{_kind(fsync, 'small')}-{connections}x{depth}{f'x{topics}' if topics > 1 else ''}",
+        _said(load, fsync),
+        "/s",
+        partial(small_pushes, shape=load, fsync=fsync, beside=beside),
+        Target(bound, beside="redis") if bound else None,
+        ceiling="echo" if "echo" in beside else None,
+        full=full,
+    )
+
+
+def policy(fsync: str, connections: int, depth: int, *, full: bool = False) -> Row:
+    load = _shape(connections, depth)
+    opening = partial(policies, shape=load, fsync=fsync)
+    return Row(f"{fsync}-{connections}x{depth}", _said(load, fsync), "/s", opening, full=full)
+
+
+def page(connections: int, fsync: str, *, full: bool = False) -> Row:
+    name = f"{_kind(fsync)}-4k{_ending(connections)}"
+    what = f"PUSH 4 KB batches, {_clients(connections)}{_policy(fsync)}"
+    opening = partial(pages, connections=connections, fsync=fsync)
+    return Row(name, what, "MB/s", opening, ceiling="sink", full=full)
+
+
+def large(connections: int, fsync: str, bound: float | None = None, *, full: bool = False) -> Row:
+    name = f"{_kind(fsync)}-64k{_ending(connections)}"
+    what = f"PUSH {BATCH_BYTES // 1024} KB batches, {_clients(connections)}{_policy(fsync)}"
+    opening = partial(large_pushes, connections=connections, fsync=fsync)
+    beside = _writes(connections if fsync == "always" else 0)
+    target = Target(bound, beside=beside) if bound else None
+    return Row(name, what, "MB/s", opening, target, ceiling="sink", full=full)
+
+
+def _kind(fsync: str, usual: str = "push") -> str:
+    return usual if fsync == "interval" else fsync
+
+
+def _ending(connections: int) -> str:
+    return "" if connections == 16 else f"-{connections}"
+
+
+def _clients(connections: int) -> str:
+    return "1 connection" if connections == 1 else f"{connections} connections"
+
+
+def _policy(fsync: str) -> str:
+    return "" if fsync == "interval" else f", fsync {fsync}"
+
+
+def _rest_of_the_grid() -> Iterator[Row]:
+    """Every combination that the usual rows leave out."""
+    usual = {row.name for row in USUAL}
+    for connections, depth, topics, fsync in product(
+        (1, 16, 256), (1, 100), (1, MANY_TOPICS), ("interval", "always")
+    ):
+        row = small(connections, depth, "redis", fsync=fsync, topics=topics, full=True)
+        if row.name not in usual:
+            yield row
+    for connections, fsync in product((1, 16, 256), ("interval", "always", "never")):
+        if (row := large(connections, fsync, full=True)).name not in usual:
+            yield row
+    for connections, fsync in product((1, 16, 256), ("interval", "always")):
+        if (row := page(connections, fsync, full=True)).name not in usual:
+            yield row
+    for fsync in ("never", "batches"):
+        yield policy(fsync, 16, 100, full=True)
+
+
+USUAL = (
+    large(16, "interval", 0.9),
+    Row(
+        "push-64k-disk",
+        "the same, until it is on disk",
+        "MB/s",
+        large_pushes_to_disk,
+        Target(0.85, beside="writev+sync"),
+    ),
+    large(16, "always", 0.85),
+    page(16, "interval"),
+    page(16, "always"),
+    small(1, 1, "redis", "nats", "echo", bound=0.85),
+    small(1, 100, "redis", "nats", "echo", bound=1.2),
+    small(16, 1, "redis", "nats", "rabbitmq", "echo", bound=1.0),
+    small(16, 100, "redis", "nats", "rabbitmq", "echo", bound=1.3),
+    small(256, 1, "redis", "nats", "echo", bound=1.0),
+    small(16, 1, "redis", fsync="always", bound=1.0),
+    small(16, 100, "redis", fsync="always", bound=1.2),
+    small(16, 1, "redis", "nats", topics=MANY_TOPICS),
+    small(16, 100, "redis", "nats", topics=MANY_TOPICS),
+    policy("never", 16, 1),
+    policy("batches", 16, 1),
+)
+ROWS = (*USUAL, *_rest_of_the_grid())

@@ -1,0 +1,110 @@
+"""rstream, RabbitMQ's stream client for Python, at work; see client_task for its arguments.
+
+It writes with `send_batch`, the quicker of the two ways its documentation shows, and counts the
+confirmations; it reads with a callback for each message, taken as bytes. On uvloop, as nats-py is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import rstream
+import uvloop
+
+from bench.client_task import Task, Way, run, task_from_arguments
+
+LIMIT_S = 60.0  # of any wait
+WINDOW = 20  # batches that may be unconfirmed
+CREDIT = 100  # chunks that the server may send ahead
+
+
+class Confirmations:
+    """Counts them, as they come in any order."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._more = asyncio.Event()
+
+    async def take(self, status: Any) -> None:
+        if not status.is_confirmed:
+            raise SystemExit(f"RabbitMQ refused a message: {status}")
+        self.count += 1
+        self._more.set()
+
+    async def reach(self, count: int) -> None:
+        while self.count < count:
+            self._more.clear()
+            await asyncio.wait_for(self._more.wait(), LIMIT_S)
+
+
+def connection(task: Task) -> dict[str, Any]:
+    host, port = task.address.split(":")
+    return {"host": host, "port": int(port), "username": "guest", "password": "guest"}
+
+
+async def write(task: Task, batch_messages: int) -> float:
+    values, confirmed, sent = task.values(), Confirmations(), 0
+    async with rstream.Producer(**connection(task)) as producer:
+        if await producer.stream_exists(task.topic):
+            await producer.delete_stream(task.topic)
+        await producer.create_stream(task.topic)
+        start = time.perf_counter()
+        while batch := list(islice(values, batch_messages)):
+            await confirmed.reach(sent - WINDOW * batch_messages)
+            await producer.send_batch(task.topic, batch, on_publish_confirm=confirmed.take)
+            sent += len(batch)
+        await confirmed.reach(task.messages)
+        elapsed = time.perf_counter() - start
+    task.check_stored(confirmed.count)
+    return elapsed
+
+
+async def read(task: Task) -> float:
+    seen = seen_bytes = 0
+    end = asyncio.Event()
+
+    async def take(message: Any, context: Any) -> None:
+        nonlocal seen, seen_bytes
+        seen += 1
+        seen_bytes += len(message)
+        if seen == task.messages:
+            end.set()
+
+    consumer = rstream.Consumer(**connection(task))
+    await consumer.start()
+    start = time.perf_counter()
+    await consumer.subscribe(
+        task.topic,
+        take,
+        decoder=bytes,
+        offset_specification=rstream.ConsumerOffsetSpecification(rstream.OffsetType.FIRST),
+        initial_credit=CREDIT,
+    )
+    await asyncio.wait_for(end.wait(), LIMIT_S)
+    elapsed = time.perf_counter() - start
+    await consumer.close()
+    task.check_read(seen, seen_bytes)
+    return elapsed
+
+
+def _looped(work: Any) -> Way:
+    def way(task: Task) -> float:
+        elapsed: float = uvloop.run(work(task))
+        return elapsed
+
+    return way
+
+
+WAYS: dict[str, dict[str, Way]] = {
+    "write": {f"batches of {n}": _looped(partial(write, batch_messages=n)) for n in (100, 1000)},
+    "fill": {"batches of 1000": _looped(partial(write, batch_messages=1000))},
+    "read": {"callback": _looped(read)},
+}
+
+if __name__ == "__main__":
+    task = task_from_arguments()
+    run(task, WAYS[task.mode])

@@ -1,0 +1,90 @@
+"""What is measured of reads: a whole topic, and messages here and there in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from bench import peers
+from bench.measure import LOGD, Contestants, Measure, Row, Sample, Setting, Skip, Target
+from bench.processes import BenchError
+from bench.programs import Load
+from bench.storage_rows import BATCH, MESSAGE_BYTES, batches_for, scratch
+
+READ_BYTES = 8 << 20  # of one READ; the server may give less
+MESSAGES = 1_000_000  # the generator asks for those from 100,000 on: six digits each
+SMALL_BATCH = Load(
+    connections=16, message_bytes=MESSAGE_BYTES, batch_bytes=4000, topic="random"
+)  # of 40 messages: what is sent back is the batch that holds the one asked for
+FILLING_DEPTH = 100
+
+Ask = Callable[[str, int], Sample]
+
+
+@contextmanager
+def whole_topic(setting: Setting) -> Iterator[Contestants]:
+    """The plain sender sends the very files that the server reads from."""
+    with scratch(setting) as place, peers.logd(place, "interval") as peer:
+        setting.programs.load("logd", peer.port, batches_for(setting.sizes.topic_bytes))
+        files = peer.partitions(BATCH.topic)
+        stored_bytes = sum(file.stat().st_size for file in files)
+
+        def drain() -> Sample:
+            facts = setting.programs.drain(peer.port, BATCH.topic, READ_BYTES)
+            if facts["bytes"] != stored_bytes:
+                raise BenchError(f"read {facts['bytes']} bytes of a topic of {stored_bytes}")
+            return Sample(facts["mb_per_second"], facts)
+
+        def send() -> Sample:
+            facts = setting.programs.sendfile(files)
+            return Sample(facts["mb_per_second"], facts)
+
+        drain()  # now all of it is in the page cache
+        yield {LOGD: drain, "sendfile": send}
+
+
+@contextmanager
+def random_messages(setting: Setting) -> Iterator[Contestants]:
+    """One message by its number, from 16 connections, out of a million."""
+    reading = Load(connections=16, message_bytes=MESSAGE_BYTES, topic=SMALL_BATCH.topic)
+    reading = reading.lasting(setting.sizes.seconds, setting.sizes.warmup_s)
+
+    def ask(protocol: str, port: int) -> Sample:
+        facts = setting.programs.load(protocol, port, reading)
+        return Sample(facts["per_second"], facts)
+
+    with scratch(setting) as place, ExitStack() as stack:
+        ours = stack.enter_context(peers.logd(place, "interval"))
+        stored_bytes = _fill(setting, ours)
+        request = f"READ {reading.topic} 100000 1\r\n"
+        bare = stack.enter_context(peers.echo(place, len(request), str(stored_bytes)))
+        yield {
+            LOGD: lambda: ask("logd-read", ours.port),
+            "redis": _redis(setting, stack, place, ask_of=ask),
+            "echo": lambda: ask("logd-read", bare.port),
+        }
+
+
+def _fill(setting: Setting, peer: peers.Peer) -> int:
+    """Write the topic, one batch at a time so that none is joined; how long a batch is on disk."""
+    count = MESSAGES // SMALL_BATCH.push_messages
+    one = SMALL_BATCH.with_connections(1).limited_to(count)
+    setting.programs.load("logd", peer.port, one)
+    stored = sum(file.stat().st_size for file in peer.partitions(one.topic))
+    return stored // count
+
+
+def _redis(setting: Setting, stack: ExitStack, place: Path, ask_of: Ask) -> Measure | Skip:
+    if reason := peers.redis_missing():
+        return Skip(reason)
+    theirs = stack.enter_context(peers.redis(place, "everysec"))
+    filling = Load(16, FILLING_DEPTH, MESSAGE_BYTES, topic=SMALL_BATCH.topic).limited_to(MESSAGES)
+    setting.programs.load("redis-numbered", theirs.port, filling)
+    return lambda: ask_of("redis-read", theirs.port)
+
+
+ROWS = (
+    Row("read", "READ a whole topic", "MB/s", whole_topic, Target(0.85, beside="sendfile")),
+    Row("read-random", "READ one message of a million", "/s", random_messages, ceiling="echo"),
+)
