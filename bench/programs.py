@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -155,7 +156,9 @@ def build(directory: Path, seed: int) -> Programs:
 
 
 def _compile(compiler: str, source: Path, program: Path) -> None:
-    command: list[str | Path] = [compiler, *FLAGS, "-o", program, source]
+    made = program.with_name(f"{program.name}-{os.getpid()}")  # another may be building it too
+    command: list[str | Path] = [compiler, *FLAGS, "-o", made, source]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BenchError(f"{source.name} does not compile:\n{done.stderr}")
+    made.replace(program)
