@@ -49,10 +49,11 @@ class GatedConnection(Connection):
             super().feed(data[at:] if at else data)
 
     def _prepare_singles(self) -> None:
-        """Their short way leads only to topics that this connection may push to."""
-        super()._prepare_singles()
+        """The short way of single messages is for topics that this connection may push to."""
         again = self.parser.again
-        if again is None or again.topic not in self.gate.pushed:
+        if again is not None and again.topic in self.gate.pushed:
+            super()._prepare_singles()
+        else:
             self._again_singles = None
 
     def received(self, requests: list[Request], size: int) -> None:
