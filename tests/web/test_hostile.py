@@ -242,7 +242,7 @@ def test_what_came_before_something_wrong_is_answered_before_it(
     """The refusal must not be taken for the answer to a request that was carried out."""
     reply = answer(daemon, PUSH + b"Content-Length: 2\r\n\r\nx\n" + GET + wrong + GET)
     assert [int(status) for status in re.findall(rb"HTTP/1.1 (\d+)", reply)] == said
-    alone = answer(daemon, wrong)
+    alone = answer(daemon, wrong + GET)
     assert re.findall(rb"HTTP/1.1 (\d+)", alone) == [b"400"]
     assert "Traceback" not in daemon.log, daemon.log[-3000:]
 
