@@ -170,6 +170,7 @@ class HttpProtocol(HttpToolsProtocol):
 def _leave(cycle: RequestResponseCycle) -> None:
     """Let whoever answers this request know that nobody listens any more."""
     cycle.disconnected = not cycle.response_complete
+    cycle.waiting_for_100_continue = False  # or it would still be told to go on
     cycle.message_event.set()
 
 

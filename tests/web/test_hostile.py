@@ -232,6 +232,8 @@ def test_pipelined_requests_are_answered_in_order(daemon: Daemon) -> None:
         (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 101, [200, 200, 400]),
         (LOG + b"Transfer-Encoding: chunked\r\n\r\nz\r\n", [200, 200, 400]),
         (PUSH + b"Transfer-Encoding: chunked\r\n\r\n2\r\nx\n!\r\n", [200, 200, 400]),
+        (PUSH + b"Expect: 100-continue\r\n" + CHUNKED + b"\r\nz\r\n", [200, 200, 400]),
+        (LOG + b"Expect: 100-continue\r\n" + CHUNKED + b"\r\nz\r\n", [200, 200, 400]),
     ],
 )
 def test_what_came_before_something_wrong_is_answered_before_it(
@@ -240,6 +242,8 @@ def test_what_came_before_something_wrong_is_answered_before_it(
     """The refusal must not be taken for the answer to a request that was carried out."""
     reply = answer(daemon, PUSH + b"Content-Length: 2\r\n\r\nx\n" + GET + wrong + GET)
     assert [int(status) for status in re.findall(rb"HTTP/1.1 (\d+)", reply)] == said
+    alone = answer(daemon, wrong + GET)
+    assert re.findall(rb"HTTP/1.1 (\d+)", alone) == [b"400"]
     assert "Traceback" not in daemon.log, daemon.log[-3000:]
 
 
