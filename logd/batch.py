@@ -202,7 +202,7 @@ def inflate(body: Buffer, limit_bytes: int) -> bytes:
             raise BadRequest("zstd dictionaries are not supported")
         if frame.content_size > limit_bytes:
             text = f"the zstd frame inflates past {limit_bytes} bytes"
-            raise TooLarge(text, closes=False)  # its length on the wire was all right
+            raise TooLarge(text)
         inflater = zstandard.ZstdDecompressor(max_window_size=1 << 27)
         return inflater.decompress(body, max_output_size=limit_bytes, allow_extra_data=False)
     except zstandard.ZstdError as error:

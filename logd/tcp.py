@@ -109,6 +109,8 @@ class Connection(Express, asyncio.Protocol):
         self._service = service
         self.entry: Entry | None = None
         self._in_flight_bytes = 0
+        self._unsent: list[bytes] = []  # replies; some only while pushes are under way
+        self._flush_is_due = False
         self._waiting: Waiting | None = None
         self._sender: FileSender | None = None
         self._large: Reply | None = None  # to be sent once the transport has nothing left
@@ -228,24 +230,26 @@ class Connection(Express, asyncio.Protocol):
         return slot
 
     def answered(self, slot: PushSlot) -> None:
-        """A push was answered: send what is now next in order."""
-        slots = self._slots
+        """A push was answered: send what is now next in order, in one call with what follows it."""
+        slots, unsent = self._slots, self._unsent
         if slot.holds:
             self._held = False
-        if slots[0] is slot:
-            slots.popleft()
-            reply = slot.reply
-            if not slots:
-                self._in_flight_bytes = 0
-            elif slots[0].reply is not None:
-                replies = [reply]
-                while slots and slots[0].reply is not None:
-                    replies.append(slots.popleft().reply)
-                reply = b"".join(replies)
-            if not self._closing:
-                self._transport.write(reply)
+        while slots and slots[0].reply is not None:
+            unsent.append(slots.popleft().reply)
+        if not slots:
+            self._in_flight_bytes = 0
+            self._flush()
+        elif unsent and not self._flush_is_due:  # other topics may answer more in this turn
+            self._flush_is_due = True
+            self._service.scheduler.soon(self._flush)
         if self._queue or self._read_is_paused or self._eof or self._ending:
             self._advance()
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        if self._unsent and not self._closing:
+            self._write(self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent))
+        self._unsent.clear()
 
     def refused(self, slot: PushSlot, error: LogdError, count: int) -> None:
         """A push was refused; some refusals end the connection, once all before it is answered."""

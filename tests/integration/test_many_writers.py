@@ -166,3 +166,15 @@ async def test_unsynced_batches_stay_within_bounds(tmp_path: Path) -> None:
             unsynced = dict(row.split(": ") for row in stats)["unsynced_batches"]
             assert int(unsynced) <= 6
             n += together
+
+
+async def test_one_connection_pushes_to_several_topics_without_end(tmp_path: Path) -> None:
+    """Whichever topic answers last, what was on its way is forgotten once all is answered: the
+    connection would stop being read from for good when 2 MiB had come to be remembered."""
+    async with running(tmp_path) as server, dial(server) as line:
+        body = b"x" * 999 + b"\n"
+        once = b"".join(push(f"topic-{n % 3}", body) for n in range(40))  # ends in the first topic
+        for turn in range(120):
+            await line.send(once)
+            offsets = [int((await line.read_line()).split()[1]) for _ in range(40)]
+            assert offsets == [turn * len(range(n % 3, 40, 3)) + n // 3 for n in range(40)]
