@@ -140,9 +140,6 @@ fuzz-packages: $(READY)
 	@$(MAKE) --no-print-directory $(FUZZ_READY) || \
 		echo "atheris does not install here: what it would guide by coverage is left out"
 
-test-faults: $(READY) packages
-	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults
-
 # Take safety measures out of a copy of the code one by one; a named test has to notice each.
 mutations: $(PIPELINE_READY) packages spark-packages
 	$(BIN)/python tests/mutations.py
