@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
@@ -252,13 +253,15 @@ def started(*flags: str) -> tuple[bool, str]:
     command = [sys.executable, "-m", "logd", *flags]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    said = ""
+    said, limit = "", threading.Timer(HANG_S, process.kill)
+    limit.start()
     with process, process.stderr:
         for line in process.stderr:
             said += line
-            if " ready " in line:
+            if "ready tcp=" in line:
                 process.terminate()
-    return " ready " in said, said
+    limit.cancel()
+    return "ready tcp=" in said, said
 
 
 @pytest.mark.parametrize("flag", ["--host", "--http-host", "--syslog-host"])
