@@ -24,6 +24,7 @@ WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY logd logd
 COPY cli cli
+COPY pyspark_logd pyspark_logd
 RUN /opt/logd/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt . \
     && /opt/logd/bin/pip uninstall --yes --disable-pip-version-check pip setuptools
 
