@@ -67,18 +67,21 @@ class Producer(threading.Thread):
 
     def __init__(self, address: str) -> None:
         super().__init__()
-        self._address, self._enough = address, threading.Event()
+        self._address, self._begun, self._enough = address, threading.Event(), threading.Event()
         self.written = 0
 
     def run(self) -> None:
         with Writer(self._address, "source", patience_s=None, linger_s=0.05) as writer:
+            self._begun.set()
             while not self._enough.wait(0.02):
                 for _ in range(20):
                     writer.write(b"%d\nof many" % self.written)
                     self.written += 1
 
     def __enter__(self) -> Self:
+        """A writer that finds nobody at its start says so: no kill before that."""
         self.start()
+        assert self._begun.wait(HANG_S)
         return self
 
     def __exit__(self, *_: object) -> None:
