@@ -169,7 +169,8 @@ class Page:
         """Neither scripts nor the content security policy had anything to say."""
         log = self.log("browser")
         said = [entry["message"] for entry in log if entry["level"] in ("SEVERE", "WARNING")]
-        assert not [text for text in said if not any(part in text for part in self.allowed)]
+        bad = [text for text in said if not any(part in text for part in self.allowed)]
+        assert not bad, bad
 
     # -- measuring ------------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ def log_in(page: Page, token: str) -> None:
 
 def test_the_page_behind_a_token(page: Page) -> None:
     """Its files, what it asks for, and the stream that it follows."""
+    page.allowed = ("favicon.ico",)  # which browsers want of a bare /stats
     push(page, page.topic, b"before")
     push(page, "secret", b"not for everybody")
     log_in(page, TOKEN)
@@ -59,7 +60,7 @@ def test_the_page_behind_a_token(page: Page) -> None:
 
 
 def test_without_the_token_there_is_no_page(page: Page) -> None:
-    page.allowed = ("401",)
+    page.allowed = ("401", "favicon.ico")
     push(page, page.topic, b"before")
     log_in(page, "wrong-1234567890-123456")
     page.show()
