@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any, Self
@@ -29,6 +30,9 @@ LONG = os.environ.get("LOGD_LONG") == "1"
 KILLS = 30 if LONG else 6
 HANG_S = 300.0
 
+# Seen in Spark 4.3.0 with two queries in one session: a map changes while Spark serializes a task.
+SPARKS_OWN = "java.lang.IllegalStateException: Illegal size"
+
 
 class Program:
     """`query.py` in a process group of its own, with the Java it starts."""
@@ -36,12 +40,13 @@ class Program:
     def __init__(self, address: str, directory: Path) -> None:
         self._command = [sys.executable, str(Path(__file__).with_name("query.py"))]
         self._command += [address, str(directory), *(f"{k}={v}" for k, v in SETTINGS.items())]
-        self._log = directory / "log"
+        self._log, self._told = directory / "log", 0
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
         with self._log.open("a") as log:
+            self._told = log.tell()
             self._process = subprocess.Popen(
                 self._command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True,
                 start_new_session=True,
@@ -50,13 +55,19 @@ class Program:
         assert self._process.stdout.readline() == "running\n", self._log.read_text()
 
     def check(self) -> None:
+        """Where Spark itself has failed, that was one more way to end at any moment."""
         assert self._process is not None
-        assert self._process.poll() is None, self._log.read_text()
+        if self._process.poll() is not None:
+            said = self._log.read_text()[self._told :]
+            assert SPARKS_OWN in said, said
+            self.kill()
+            self.start()
 
     def kill(self) -> None:
         """Python, Java and whatever they do at this moment."""
         if self._process is not None and self._process.stdout is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process.stdout.close()
             self._process = None
