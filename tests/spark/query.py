@@ -9,12 +9,14 @@ It says `running` when both have started, and never ends by itself.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark_logd.session import spark_session
 
 
-def start(spark: Any, address: str, directory: str, **trigger: Any) -> list[Any]:
+def start(spark: Any, address: str, directory: str, **trigger: Any) -> Iterator[Any]:
+    """Each query starts when it is asked for: all at once, or one after the other."""
     frame = (
         spark.readStream.format("logd")
         .options(host=address, subscribe="source", startingOffsets="earliest")
@@ -29,13 +31,13 @@ def start(spark: Any, address: str, directory: str, **trigger: Any) -> list[Any]
         .writeStream.format("logd")
         .options(host=address, topic="copy", checkpointLocation=f"{directory}/checkpoint-topic")
     )
-    return [writer.trigger(**trigger).start() for writer in (parquet, topic)]
+    return (writer.trigger(**trigger).start() for writer in (parquet, topic))
 
 
 def main(address: str, directory: str, *settings: str) -> None:
     spark = spark_session("killed", "local[2]", **dict(s.split("=", 1) for s in settings))
     spark.sparkContext.setLogLevel("ERROR")
-    start(spark, address, directory, processingTime="0 seconds")
+    list(start(spark, address, directory, processingTime="0 seconds"))
     print("running", flush=True)
     spark.streams.awaitAnyTermination()
 
