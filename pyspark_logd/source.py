@@ -52,15 +52,16 @@ class DefaultSource(DataSource):
 
     @one_line
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        return BatchWriter(self._write_options(overwrite), schema)
+        options = self._write_options(overwrite)
+        dial(options.site).close()
+        return BatchWriter(options, schema)
 
     @one_line
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Nobody is asked here: Spark makes one for every commit too, when a daemon may be away."""
         return StreamWriter(self._write_options(overwrite), schema)
 
     def _write_options(self, overwrite: bool) -> WriteOptions:
         if overwrite:
             raise BadOption("a topic only grows: write with mode('append') or outputMode('append')")
-        options = write_options(self.options)
-        dial(options.site).close()
-        return options
+        return write_options(self.options)
