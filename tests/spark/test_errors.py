@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 from daemon import ROOT, Daemon, running
+from pyspark.sql.types import StructType
 
 from pyspark_logd import explain
 from pyspark_logd.errors import LogdFailed
 from pyspark_logd.session import spark_session, why_no_java
+from pyspark_logd.source import DefaultSource
 from spark.rows import logd, push
 
 NOBODY = "127.0.0.1:1"
@@ -70,6 +72,12 @@ def test_what_a_writer_says(spark: Any) -> None:
     frame = spark.range(1).selectExpr("string(id) as value")
     writer = frame.write.format("logd").mode("append").options(host=NOBODY, topic="app")
     assert said(writer.save).startswith(f"no logd answers at {NOBODY}")
+
+
+def test_a_stream_s_writer_asks_nobody() -> None:
+    """Spark makes one for every commit, also while the daemon is being restarted."""
+    source = DefaultSource({"host": NOBODY, "topic": "app"})
+    assert source.streamWriter(StructType().add("value", "string"), False)
 
 
 def test_an_error_that_is_not_about_logd() -> None:
