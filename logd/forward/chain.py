@@ -52,6 +52,9 @@ class Chain:
         found = None
         if self._is_changed or self._is_other_file(now_s) or not self._is_live_intact():
             found = self._survey(now_s, places)
+            if found is None:
+                self._round = []  # nothing is believed of a file before it is known which it is
+                return None
         for source in list(self.queue):
             self._attend(source, now_s)
         self._round = [(source, source.content.size()) for source in reversed(self.queue)

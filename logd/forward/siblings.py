@@ -148,12 +148,12 @@ def _opened(base: str, chosen: list[Named]) -> list[Entry] | None:
             return None
         except UNREADABLE:
             continue  # no permission, or an archive that is not sound
-        first = content.read(0, HEAD_BYTES)
+        size = content.size()  # before the head: what is truncated in between has too little of it
         entry = Entry(
             named.path,
             content,
-            head_of(first),
-            content.size(),
+            head_of(content.read(0, HEAD_BYTES)),
+            size,
             content.mtime_ns(),
             named.path == base,
             named.ctime_ns - named.mtime_ns < _UNMOVED_NS,

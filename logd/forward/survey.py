@@ -33,7 +33,7 @@ from logd.forward.content import (
     same_start,
     tail_at,
 )
-from logd.forward.siblings import Entry, Look, not_older
+from logd.forward.siblings import Entry, Look, Unsettled, not_older
 from logd.forward.sources import Register, Source, State
 
 KEEP_DONE = 8  # finished generations of a path that are remembered, against archives of odd times
@@ -82,6 +82,7 @@ class _Survey:
     ) -> None:
         self._register, self._base, self._known, self._places = register, base, known, places
         self._free = sorted(seen.entries, key=lambda entry: entry.age)
+        self._base_entry = next((entry for entry in self._free if entry.is_base), None)
         self._newest_ns, self._floor_ns = seen.newest_ns, floor_ns
         self._bound: dict[Source, Entry] = {}
         self._truncated = set[Source]()
@@ -166,14 +167,15 @@ class _Survey:
     # -- 3 and 4 ----------------------------------------------------------------------------------
 
     def _new_sources(self) -> list[Source]:
-        new = []
-        for entry in list(self._free):
-            if not self._is_due(entry):
-                continue
+        due = [entry for entry in self._free if self._is_due(entry)]
+        for entry in list(due):
             if self._is_copy(entry):
+                due.remove(entry)
                 self._free.remove(entry)
                 entry.content.close()
-                continue
+        self._check_base()
+        new = []
+        for entry in due:
             source = self._register.add(self._base, entry.content.identity)
             source.mtime_ns = self._newest_ns if entry.is_base else entry.mtime_ns
             self._bind(source, entry)
@@ -199,6 +201,22 @@ class _Survey:
             and same_start(entry.content, content)
             for content in (*read, *free)
         )
+
+    def _check_base(self) -> None:
+        """Was nothing that was compared with the file at the path compared with an emptied one?
+
+        Truncated since it was opened, it has lost what shows that a copy is one.
+        """
+        base = self._base_entry
+        if base is None:
+            return
+        bound = [source.content for source, entry in self._bound.items() if entry is base]
+        content = bound[0] if bound else base.content
+        assert content is not None
+        head = head_of(content.read(0, HEAD_BYTES))
+        if content.size() < base.size or not heads_agree(head, base.head):
+            siblings.close(self._free)
+            raise Unsettled(self._base)
 
     # -- the result -------------------------------------------------------------------------------
 

@@ -163,14 +163,21 @@ class World:
         if self.path.exists():
             if self._pending:
                 self.line()
-            self._shift()
-            shutil.copyfile(self.path, self._name(1))
-            self._touch(self._name(1))
-            os.truncate(self.path, 0)
-            self._touch(self.path)
+            self.copy()
+            self.truncate()
+
+    def copy(self) -> None:
+        """The first half of a `copytruncate`."""
+        self._shift()
+        shutil.copyfile(self.path, self._name(1))
+        self._touch(self._name(1))
+
+    def truncate(self) -> None:
+        os.truncate(self.path, 0)
+        self._touch(self.path)
 
     def copy_only(self) -> None:
-        """The first half of a copytruncate, or a backup by hand."""
+        """A backup by hand."""
         copy = self.path.with_name("app.log.9999")
         if self.path.exists() and not copy.exists():
             shutil.copyfile(self.path, copy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,46 @@ def test_truncated_while_it_is_read(
     monkeypatch.setattr(chain, "next_piece", truncating)
     life.settle()
     assert outbox.delivered == [b"one", b"two", b"abc", b"def", b"ghi"]
+
+
+@pytest.mark.parametrize("read", [b"", b"one\n"], ids=["nothing read", "a line read"])
+@pytest.mark.parametrize("moment", range(24))
+def test_truncated_while_it_is_found_out_which_file_is_which(
+    tmp_path: Path,
+    outbox: Outbox,
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: int,
+    read: bytes,
+) -> None:
+    """The copy is then no longer the start of its original, and yet it is nothing new."""
+    world.append(read)
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.settle()
+    world.append(b"two\n")
+    world.copy()
+    calls = [0]
+
+    def truncating(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            if calls[0] == moment:
+                world.truncate()
+            calls[0] += 1
+            return method(*args)
+
+        return call
+
+    life.forwarder._chains[str(world.path)]._is_changed = True
+    with monkeypatch.context() as patch:
+        for name in ("size", "read"):
+            patch.setattr(Plain, name, truncating(getattr(Plain, name)))
+        life.turn()
+    if calls[0] <= moment:
+        world.truncate()
+    world.compress()
+    world.append(b"three\n")
+    life.settle()
+    assert outbox.delivered == [*read.split(), b"two", b"three"]
 
 
 @pytest.mark.parametrize("moment", range(12))
