@@ -1,11 +1,17 @@
 # Types for express.py, where it is compiled. Nothing here changes what it does.
 
+import cython
+
+
 cdef class SinglePushes:
     cdef public object clients
     cdef public object content
     cdef public object messages
     cdef public object offset
     cdef public list waiting
+
+    @cython.locals(offset=cython.longlong, first=cython.longlong, who=Express, sockets=list)
+    cpdef stored(self)
 
 
 cdef class Singles:
@@ -24,7 +30,9 @@ cdef class Express:
     cdef public bytes _again_line
     cdef public object _again_size
     cdef public Singles _again_singles
+    cdef public int _socket
     cdef public object _write
+    cdef public object _unwritten
     cdef public object _queue
     cdef public object _slots
     cdef public bint _held
@@ -37,4 +45,4 @@ cdef class Express:
     cdef public bint _is_active
 
     cpdef take_single(self, bytes data)
-    cpdef single_stored(self, offset)
+    cpdef int single_stored(self, long long offset)

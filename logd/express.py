@@ -13,19 +13,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from logd.batch import JOIN_BYTES, one_more
 from logd.errors import LogdError
 from logd.group import Batch
 from logd.requests import Pushes
 
+try:
+    from logd._lines import answer
+except ImportError:  # no compiler where this was installed
 
-class Waiting(Protocol):
-    """Whoever waits for the answer to one message."""
-
-    def single_stored(self, offset: int) -> object: ...
-    def single_refused(self, error: LogdError) -> object: ...
+    def answer(sockets: list[int], offset: int, /) -> list[tuple[int, int]]:
+        """Tell each of these sockets its offset, counting up, unless it is -1. Which of them could
+        not take all of that now, and how much of it they took: here, none take anything."""
+        return [(i, 0) for i, socket in enumerate(sockets) if socket >= 0]
 
 
 class SinglePushes:
@@ -33,17 +35,20 @@ class SinglePushes:
 
     __slots__ = ("clients", "content", "messages", "offset", "waiting")
 
-    def __init__(self, topic: str, bodies: list[bytes], waiting: list[Waiting]) -> None:
+    def __init__(self, topic: str, bodies: list[bytes], waiting: list[Express]) -> None:
         self.content: Pushes | Batch = Pushes(topic, [b"".join(bodies)], [len(bodies)])
         self.waiting = waiting
         self.clients = len(waiting)
         self.offset = self.messages = 0
 
     def stored(self) -> None:
-        offset = self.offset
+        offset = first = self.offset
+        sockets = []
         for who in self.waiting:
-            who.single_stored(offset)
+            sockets.append(who.single_stored(offset))
             offset += 1
+        for i, sent in answer(sockets, first):
+            self.waiting[i].single_unsent(first + i, sent)
 
     def refused(self, error: LogdError) -> None:
         for who in self.waiting:
@@ -56,7 +61,7 @@ class Singles:
     def __init__(self, topic: str, call: Callable[[], object]) -> None:
         self._topic, self._call = topic, call
         self._bodies: list[bytes] = []
-        self._waiting: list[Waiting] = []
+        self._waiting: list[Express] = []
         self._size = 0
         self.call_at = 1
         self.is_open = True  # else the topic wants to refuse each push itself
@@ -64,7 +69,7 @@ class Singles:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, body: bytes, who: Waiting) -> None:
+    def add(self, body: bytes, who: Express) -> None:
         self._bodies.append(body)
         self._waiting.append(who)
         self._size += len(body)
@@ -90,7 +95,9 @@ class Express:
     def __init__(self) -> None:
         self._again_line, self._again_size = b"", 0  # one push: its command line, and all of it
         self._again_singles: Singles | None = None  # of the topic that it goes to
+        self._socket = -1  # for short answers, past the transport; -1 if that cannot be
         self._write: Callable[[bytes], object] = _nowhere
+        self._unwritten: Callable[[], int] = _nothing  # bytes that the transport still holds
         self._queue: deque[Any] = deque()  # requests that are not started yet
         self._slots: deque[Any] = deque()  # pushes under way, in order
         self._held = False  # by a command that must be answered before the next starts
@@ -127,7 +134,8 @@ class Express:
         singles.add(body, self)
         return True
 
-    def single_stored(self, offset: int) -> None:
+    def single_stored(self, offset: int) -> int:
+        """The socket to answer on, next of all; -1 where that is done or not wanted any more."""
         slot = self._single_slot
         self._single_is_sent = False
         if slot is not None:
@@ -135,9 +143,16 @@ class Express:
             slot.offset = offset
             slot.stored()
         elif not self._closing:
-            self._write(b"OK %d 1\r\n" % offset)
+            if self._socket >= 0 and not self._read_is_paused and not self._unwritten():
+                return self._socket
+            self.single_unsent(offset, 0)
             if self._read_is_paused:
                 self._advance()
+        return -1
+
+    def single_unsent(self, offset: int, sent: int) -> None:
+        """The socket did not take the answer, or not all of it: the transport will see to it."""
+        self._write((b"OK %d 1\r\n" % offset)[sent:])
 
     def single_refused(self, error: LogdError) -> None:
         self._settle_single()
@@ -154,6 +169,10 @@ class Express:
 
     def _advance(self) -> None:
         raise NotImplementedError
+
+
+def _nothing() -> int:
+    return 0
 
 
 def _nowhere(data: bytes) -> None:

@@ -127,8 +127,11 @@ class Connection(Express, asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_BYTES)
         self._write = self._transport.write
+        self._unwritten = self._transport.get_write_buffer_size
         self._connections.open.add(self)
         address, secure = peer_address(transport), is_secure(transport)
+        if not secure:
+            self._socket = self._transport.get_extra_info("socket").fileno()
         self.entry = self._service.admission.enter(address, had_turn=secure)
         if not self.entry.is_answered:
             self._closing = True

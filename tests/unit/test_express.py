@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
+import sys
 from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -232,3 +236,118 @@ def test_many_are_several_batches(module: ModuleType) -> None:
         offset += push.clients
     assert [who.story for who in waiting] == [[b"OK %d 1\r\n" % n] for n in range(2000)]
     assert topic.singles.take() == []
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        yield ours, theirs
+
+
+def stored_with(made: Any, topic: Topic, offset: int) -> None:
+    assert made.take_single(PUSH)
+    (push,) = topic.singles.take()
+    push.offset = offset
+    push.stored()
+
+
+def fill(ours: socket.socket) -> None:
+    """Leave no room in the socket."""
+    with suppress(BlockingIOError):
+        while True:
+            ours.send(bytes(1000))
+
+
+@pytest.mark.parametrize("module", FORMS)
+def test_the_answer_goes_to_the_socket_itself(
+    module: ModuleType, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    topic = Topic(module)
+    made = connection(module, topic)
+    made._socket = pair[0].fileno()
+    for offset in (0, 7, 10, 1999, 2**63 - 2):
+        stored_with(made, topic, offset)
+        assert made.story == []
+        assert pair[1].recv(100) == b"OK %d 1\r\n" % offset
+
+
+@pytest.mark.parametrize("module", FORMS)
+def test_what_the_socket_does_not_take_the_transport_gets(
+    module: ModuleType, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    topic = Topic(module)
+    made, other = connection(module, topic), connection(module, topic)
+    made._socket = pair[0].fileno()
+    fill(pair[0])
+    assert other.take_single(PUSH)
+    stored_with(made, topic, 6)
+    assert made.story == [b"OK 7 1\r\n"]
+    assert other.story == [b"OK 6 1\r\n"]
+    pair[1].close()  # nobody is there any more: no signal, and the transport will find out
+    stored_with(made, topic, 8)
+    assert made.story == [b"OK 7 1\r\n", b"OK 8 1\r\n"]
+
+
+@pytest.mark.parametrize("module", FORMS)
+def test_half_an_answer_is_finished_by_the_transport(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = Topic(module)
+    made = connection(module, topic)
+    made._socket = 99
+    monkeypatch.setattr(module, "answer", lambda sockets, offset: [(0, 5)])
+    stored_with(made, topic, 1234)
+    assert made.story == [b"34 1\r\n"]
+
+
+@pytest.mark.parametrize("module", FORMS)
+def test_nothing_overtakes_what_the_transport_still_holds(
+    module: ModuleType, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    topic = Topic(module)
+    made = connection(module, topic)
+    made._socket = pair[0].fileno()
+    made._unwritten = lambda: 12
+    stored_with(made, topic, 3)
+    assert made.story == [b"OK 3 1\r\n"]
+    made._unwritten, made._read_is_paused = lambda: 0, True
+    stored_with(made, topic, 4)
+    assert made.story[1:] == [b"OK 4 1\r\n", "advance"]
+
+
+@pytest.mark.parametrize("module", FORMS)
+def test_hundreds_are_answered_at_once(
+    module: ModuleType, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    topic = Topic(module)
+    waiting = [connection(module, topic) for _ in range(200)]
+    for i, who in enumerate(waiting):
+        who._socket = pair[0].fileno() if i % 3 else -1
+        assert who.take_single(PUSH)
+    (push,) = topic.singles.take()
+    push.offset = 1000
+    push.stored()
+    replies = [b"OK %d 1\r\n" % (1000 + i) for i in range(200)]
+    assert [who.story for who in waiting] == [[] if i % 3 else [r] for i, r in enumerate(replies)]
+    assert pair[1].recv(1 << 16) == b"".join(r for i, r in enumerate(replies) if i % 3)
+
+
+def test_without_a_compiler_all_is_left_to_the_transport(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "logd._lines", None)
+    module = source()
+    topic = Topic(module)
+    made = connection(module, topic)
+    made._socket = pair[0].fileno()
+    stored_with(made, topic, 3)
+    assert made.story == [b"OK 3 1\r\n"]
+
+
+@pytest.mark.parametrize("bad", [(), ([1],), ((1,), 0), ([1], -1), (["x"], 0), ([1], "x")])
+def test_no_answer_without_sense(bad: Any) -> None:
+    _lines = pytest.importorskip("logd._lines", reason="no compiler where this was installed")
+    with pytest.raises((TypeError, OverflowError)):
+        _lines.answer(*bad)
