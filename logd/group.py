@@ -29,6 +29,7 @@ class Group:
         "_joined_bytes",
         "_joined_first",
         "buffers",
+        "first",
         "next",
         "placed",
         "size",
@@ -36,7 +37,7 @@ class Group:
     )
 
     def __init__(self, next_: int, time_ms: int) -> None:
-        self.next = next_
+        self.first = self.next = next_
         self.time_ms = time_ms
         self.buffers: list[Buffer] = []
         self.placed: list[Placed] = []

@@ -52,7 +52,7 @@ from logd.requests import (
 )
 from logd.requests import Config as ConfigRequest
 from logd.store import Store
-from logd.topic import PendingPush, Scheduler, Timer, Topic
+from logd.topic import Fresh, PendingPush, Scheduler, Timer, Topic
 
 VERSION = "0.1.0"
 SMALL_REPLY_BYTES = 64 * 1024  # read and sent as bytes; more goes from file to socket
@@ -78,9 +78,11 @@ class Door(Protocol):
 class Waiting:
     """A READ that waits for messages. Cancel it when its client is gone."""
 
-    def __init__(self, service: Service, topic: Topic, read: Read, door: Door) -> None:
+    def __init__(
+        self, service: Service, topic: Topic, read: Read, wait_ms: int, door: Door
+    ) -> None:
         self._service, self._topic, self._read, self._door = service, topic, read, door
-        self._timer: Timer | None = service.scheduler.later(read.wait_ms / 1000, self._give_up)
+        self._timer: Timer | None = service.scheduler.later(wait_ms / 1000, self._give_up)
         topic.wait(self, self._wake)
 
     def cancel(self) -> None:
@@ -91,7 +93,7 @@ class Waiting:
 
     def _wake(self) -> None:
         self.cancel()
-        self._service.read(self._read._replace(wait_ms=0), self._door)
+        self._service.read(self._read, self._door)
 
     def _give_up(self) -> None:
         self._wake()
@@ -106,6 +108,7 @@ class Service:
         self.access: Access | None = None  # without one anybody may do everything
         self.started_at = time.time()
         self.counters = dict.fromkeys(("reads", "read_bytes", "refused"), 0)
+        self._shared: tuple[Fresh | None, Reply] = (None, Reply(b""))
         self._commands: dict[type, Callable[[Any], bytes]] = {
             Stats: self._stats,
             Topics: self._topics,
@@ -199,7 +202,8 @@ class Service:
             topic = self.store.topic(read.topic)
             offset = topic.view.resolve(read.where)
             if offset == topic.view.next and read.wait_ms and not topic.closing:
-                door.waits(Waiting(self, topic, read._replace(where=offset), door))
+                now = read._replace(where=offset, wait_ms=0)
+                door.waits(Waiting(self, topic, now, read.wait_ms, door))
                 return
             door.reply(self._read_now(topic, offset, read))
         except NotCached as cold:
@@ -215,6 +219,11 @@ class Service:
     def _read_now(self, topic: Topic, offset: int, read: Read) -> Reply:
         limit = self.config.max_reply_bytes
         max_bytes = max(1, min(read.max_bytes, limit) if read.max_bytes is not None else limit)
+        fresh = topic.fresh
+        if fresh is not None and fresh.is_all_of(
+            offset, read.messages, min(max_bytes, SMALL_REPLY_BYTES)
+        ):
+            return self._read_fresh(fresh)
         plan = topic.view.plan(offset, read.messages, max_bytes)
         size = sum(part.size for part in plan.slices)
         head = b"BATCHES %d %d %d\r\n" % (offset, plan.messages, size)
@@ -224,6 +233,15 @@ class Service:
             return Reply(head, tuple(plan.slices))
         parts = [part.file.read(part.position, part.size) for part in plan.slices]
         return Reply(b"".join([head, *parts]))
+
+    def _read_fresh(self, fresh: Fresh) -> Reply:
+        """Of those who wait for it, the first one's reply is everybody's."""
+        if self._shared[0] is not fresh:
+            head = b"BATCHES %d %d %d\r\n" % (fresh.offset, fresh.messages, fresh.size)
+            self._shared = fresh, Reply(b"".join([head, *fresh.buffers]))
+        self.counters["reads"] += 1
+        self.counters["read_bytes"] += fresh.size
+        return self._shared[1]
 
     def _warm(self, cold: NotCached, read: Read, door: Door, tries: int) -> None:
         def done(_: Any, error: BaseException | None) -> None:

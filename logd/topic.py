@@ -14,10 +14,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from logd import files, recovery
-from logd.batch import NO_ID
+from logd.batch import NO_ID, Buffer
 from logd.checkpoint import Checkpoint, State
 from logd.commits import Commits, Mark
 from logd.config import Config
@@ -78,6 +78,19 @@ class PendingPush(Protocol):
     def refused(self, error: LogdError) -> None: ...
 
 
+class Fresh(NamedTuple):
+    """What was written just now: whoever waits at the end need not read it from the file."""
+
+    offset: int
+    messages: int
+    size: int
+    buffers: list[Buffer]
+
+    def is_all_of(self, offset: int, messages: int, max_bytes: int) -> bool:
+        """Is it just what a READ with these limits would find?"""
+        return offset == self.offset and self.messages <= messages and self.size <= max_bytes
+
+
 class Topic:
     def __init__(
         self,
@@ -132,6 +145,7 @@ class Topic:
         self.singles = Singles(name, self._turn_soon)  # pending too
         self._gathers_since_s = 0.0  # when single messages began to wait for company
         self._waiters: dict[object, Callable[[], None]] = {}
+        self.fresh: Fresh | None = None  # only while those who wait are woken
         self._turn_is_due = False
         self._job_is_running = False
         self._marked_unclean = False
@@ -314,7 +328,8 @@ class Topic:
             return
         self.producers.commit()
         if not self._commits.await_sync(pushes):
-            self._publish(self._commits.written)
+            if group.placed:
+                self._publish(self._commits.written, group)
             for push in pushes:
                 push.stored()
         self._sync_when_due()
@@ -376,10 +391,15 @@ class Topic:
             if and_report:
                 raise
 
-    def _publish(self, mark: Mark) -> None:
-        """Let readers see everything up to here."""
+    def _publish(self, mark: Mark, group: Group | None = None) -> None:
+        """Let readers see everything up to here; if that is one group, those who wait get it."""
+        first = self.view.next
         self.view.show(mark.next, mark.position)
-        self._wake()
+        if self._waiters:
+            if group is not None and group.first == first:
+                self.fresh = Fresh(first, mark.next - first, group.size, group.buffers)
+            self._wake()
+            self.fresh = None
 
     def _wake(self) -> None:
         if self._waiters:

@@ -69,8 +69,9 @@ class View:
         """The offset that `where` means now."""
         if isinstance(where, At):
             return self._at_time(where.time_ms)
-        named = {"first": self.first, "next": self.next}
-        offset = named[where] if isinstance(where, str) else where
+        offset = (
+            where if isinstance(where, int) else {"first": self.first, "next": self.next}[where]
+        )
         if not self.first <= offset <= self.next:
             raise OutOfRange(f"first={self.first} next={self.next}")
         return offset
