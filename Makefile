@@ -18,6 +18,10 @@ define run_part
 	$(PYTEST) -n $(WORKERS) --dist worksteal -m 'not alone' $(1)
 	$(PYTEST) -m alone $(1) || test $$? -eq 5
 endef
+# What is dear to set up, a Spark session or a clean Debian, is set up once for a file and two files run at a time.
+define run_files
+	$(PYTEST) -n 2 --dist loadfile $(1)
+endef
 
 .DEFAULT_GOAL := help
 SHIPPERS := rsyslog rsyslog-elasticsearch libestr0 libfastjson4 liblognorm5 \
@@ -112,17 +116,17 @@ browser: $(READY) browser-packages
 
 # The units, the container, backups, and an installation in a clean Debian below build/.
 operations: $(READY) packages operations-packages
-	$(PYTEST) tests/operations
+	$(call run_files,tests/operations)
 
 # Spark with real daemons: reading, writing, streams that are killed, and a cluster on this machine.
 spark: $(READY) spark-packages
 	@$(MAKE) --no-print-directory $(SPARK_READY) || echo "tests with Spark will be skipped"
-	$(PYTEST) tests/spark
+	$(call run_files,tests/spark)
 
 # Archive, history and import: with Spark, an object store, and kills.
 pipeline: $(READY) packages spark-packages
 	@$(MAKE) --no-print-directory $(PIPELINE_READY) || echo "tests of the archive will be skipped"
-	$(PYTEST) tests/pipeline
+	$(call run_files,tests/pipeline)
 
 test-faults: $(READY) packages spark-packages
 	@$(MAKE) --no-print-directory $(PIPELINE_READY) || echo "tests with Spark will be skipped"

@@ -52,7 +52,7 @@ from logd.requests import (
 )
 from logd.requests import Config as ConfigRequest
 from logd.store import Store
-from logd.topic import Fresh, PendingPush, Scheduler, Timer, Topic
+from logd.topic import Fresh, PendingPush, Scheduler, Topic
 
 VERSION = "0.1.0"
 SMALL_REPLY_BYTES = 64 * 1024  # read and sent as bytes; more goes from file to socket
@@ -82,21 +82,21 @@ class Waiting:
         self, service: Service, topic: Topic, read: Read, wait_ms: int, door: Door
     ) -> None:
         self._service, self._topic, self._read, self._door = service, topic, read, door
-        self._timer: Timer | None = service.scheduler.later(wait_ms / 1000, self._give_up)
+        self._timer = service.scheduler.later(wait_ms / 1000, self._give_up)
         topic.wait(self, self._wake)
 
     def cancel(self) -> None:
         self._topic.unwait(self)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
 
     def _wake(self) -> None:
-        self.cancel()
+        """The topic has more; it has let go of this one already."""
         self._service.read(self._read, self._door)
+        self._timer.cancel()
 
     def _give_up(self) -> None:
-        self._wake()
+        self._topic.unwait(self)
+        self._service.read(self._read, self._door)
 
 
 class Service:
