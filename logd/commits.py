@@ -81,9 +81,16 @@ class Commits(Generic[T]):
             if self.awaiting >= self._gathering.wanted(now_s):
                 return 0.0
             return max(0.0, self._oldest_at_s + self._gathering.patience_s() - now_s)
-        if self.written.position - self.synced.position >= _FAR_BYTES:
+        if self._is_far():
             return 0.0
         return self.policy.due_in_s(self.unsynced, now_s - self._oldest_at_s)
+
+    def is_timed(self) -> bool:
+        """Does the next sync start at the time that was said, whatever is written until then?"""
+        return self.policy.mode == "interval" and not self._is_far()
+
+    def _is_far(self) -> bool:
+        return self.written.position - self.synced.position >= _FAR_BYTES
 
     def hold_back(self, now_s: float) -> bool:
         """Have syncs fallen so far behind that nothing more may be written?"""

@@ -296,18 +296,14 @@ class Topic:
         """The job that must be done before anything is written, if there is one."""
         if not self._marked_unclean:
             return self._mark_unclean
-        return self._roll if self._is_full() else None
+        config, size = self._config, self.active.size
+        age_s = config.partition_age_s
+        is_old = age_s and self._scheduler.monotonic_s() - self._created_at >= age_s
+        return self._roll if size and (is_old or size >= config.partition_bytes) else None
 
     def _is_held_back(self) -> bool:
         """Have syncs fallen so far behind that pushes must wait? Then one is under way."""
         return self._job_is_running and self._commits.hold_back(self._scheduler.monotonic_s())
-
-    def _is_full(self) -> bool:
-        age_s = self._config.partition_age_s
-        is_old = age_s and self._scheduler.monotonic_s() - self._created_at >= age_s
-        return bool(
-            self.active.size and (is_old or self.active.size >= self._config.partition_bytes)
-        )
 
     def _write_group(self) -> None:
         if not self.has_room:
@@ -411,6 +407,8 @@ class Topic:
 
     def _sync_when_due(self) -> None:
         if self._job_is_running:
+            return
+        if self._sync_timer is not None and self._commits.is_timed():
             return
         due_in_s = self._commits.due_in_s(self._scheduler.monotonic_s())
         if due_in_s == 0:
