@@ -42,6 +42,37 @@ async def test_a_push_wakes_who_waits(tmp_path: Path, fsync: str) -> None:
             assert messages(reply.body) == [b"%d" % offset]
 
 
+@pytest.mark.parametrize(
+    "limits", ["1", "2", "5", "1000000", "1000000 bytes=1", "1000000 bytes=150"]
+)
+async def test_what_a_wait_gives_is_what_a_read_gives(daemon: Daemon, limits: str) -> None:
+    """Who waits is sent what was just written, past the file: the same bytes, within the limits."""
+    group = b"".join(
+        [
+            push("app", b"one\ntwo\n"),  # with these, one write of several batches
+            push("app", b"3\n", "id=p:0"),
+            push("app", b"x" * 20_000 + b"\n"),
+            push("app", b"four\n"),
+        ]
+    )
+    async with dial(daemon) as line, dial(daemon) as other:
+        await push_one(other)
+        for pushed in (push("app", b"alone\n"), group, push("app", b"y" * 100_000 + b"\n")):
+            start = await other.stat("next", "app")
+            await line.send(b"READ app %d %b wait=60000\r\n" % (start, limits.encode()))
+            await other.until("waiting_reads", 1, "app")
+            await other.send(pushed)
+            waited = await line.read_reply()
+            for _ in range(pushed.count(b"PUSH ")):
+                assert (await other.read_reply()).head.startswith(b"OK ")
+            read = await other.ask(b"READ app %d %b\r\n" % (start, limits.encode()))
+            count = int(waited.head.split(b" ")[2])
+            assert count > 0
+            assert read.body.startswith(waited.body)  # a group may have been written in two
+            again = await other.ask(b"READ app %d %d\r\n" % (start, count))
+            assert (waited.head, waited.body) == (again.head, again.body)
+
+
 async def test_next_means_next_when_the_wait_began(daemon: Daemon) -> None:
     async with dial(daemon) as line, dial(daemon) as other:
         await push_one(other)
