@@ -11,6 +11,7 @@ from cli.numbers import bytes_text
 from cli.output import Table, json_line, notice, stdout, table
 from cli.reports import Output
 from cli.show import Quiet
+from logd.shown import counted
 
 if TYPE_CHECKING:
     from logd.pipeline.archive import Report
@@ -41,12 +42,10 @@ def archive(
     log-cli archive /var/archive
     log-cli archive s3://bucket/logs 'web-*' --store-options keys.toml
     """
-    from logd.pipeline.manifest import Manifest
-    from logd.pipeline.session import check_installed
-
-    check_installed()
     store = jobs.open_archive(archive, store_options)
     if list_:
+        from logd.pipeline.manifest import Manifest
+
         files = Manifest(store).existing().files
         with stdout() as out:
             out.write("".join(f"{path}\n" for path in sorted(files)).encode())
@@ -64,18 +63,16 @@ def archive(
 
 
 def _print(url: str, report: Report, output: Table) -> None:
-    rows: list[tuple[object, ...]] = [HEAD]
-    rows += [(*counts[:-1], bytes_text(counts.bytes)) for counts in report.topics]
     with stdout() as out:
         if output is Table.json:
             counts = [one._asdict() for one in report.topics]
             out.write(json_line({"archive": url} | report._asdict() | {"topics": counts}))
             return
-        out.write(f"{table(rows)}\n".encode())
+        rows = [(*counts[:-1], bytes_text(counts.bytes)) for counts in report.topics]
+        out.write(f"{table([HEAD, *rows])}\n".encode())
         if report.joined_files:
             joined = f"{report.joined_files} small files became {report.into_files}"
             out.write(f"{joined}\n".encode())
         if report.removed_files:
-            out.write(
-                f"{report.removed_files} files that did not count any more are gone\n".encode()
-            )
+            removed = f"removed {counted(report.removed_files, 'file')} of no more use"
+            out.write(f"{removed}\n".encode())

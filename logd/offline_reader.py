@@ -28,6 +28,7 @@ from logd.reading import Batch, Gap, OnGap, check, split, warn_of_gap
 from logd.recovery import missing_files, partition_firsts, read_active, read_meta, read_sealed
 from logd.repair import Damage, joined
 from logd.requests import Where
+from logd.shown import counted
 from logd.view import Plan, View
 
 READ_BYTES = 1 << 20
@@ -97,8 +98,9 @@ def _look_at_active(active: Partition, state: State) -> tuple[list[Damage], str]
     result, damages = read_active(active, state, clean)
     if result.torn is None or damages:
         return damages, ""
-    torn = f"{size - result.end} bytes that are no whole batch ({result.torn.reason})"
-    return [], f"{active.path.name} ends in {torn}"
+    torn = counted(size - result.end, "byte")
+    why = result.torn.reason
+    return [], f"{active.path.name} ends in {torn} behind the last whole batch ({why})"
 
 
 class _OneOpen:
@@ -196,6 +198,7 @@ class DirectoryReader:
         tail: int | None = None,
         limit: int | None = None,
         until: int | None = None,
+        until_ms: int | None = None,
         or_first: bool = False,
         on_gap: OnGap = warn_of_gap,
     ) -> None:
@@ -204,6 +207,7 @@ class DirectoryReader:
         self._start, self._tail = checked_where(start), tail
         self._left = MAX_NUMBER if limit is None else limit
         self._until = MAX_NUMBER if until is None else until
+        self._until_ms = MAX_NUMBER if until_ms is None else until_ms
         self._or_first, self._on_gap = or_first, on_gap
         self._at = 0  # the offset that is read next
 
@@ -237,6 +241,8 @@ class DirectoryReader:
                 wanted = min(self._left, self._until - self._at)
                 plan = self._view.plan(self._at, wanted, READ_BYTES)
                 for found in check(read_plan(plan)):
+                    if found.header.time_ms >= self._until_ms:  # times never go back
+                        return
                     yield from self._cut(found)
 
     def _resolve(self) -> int:
