@@ -1,8 +1,8 @@
 """Data directories with several faults at once, in and between topics, opened in this process.
 
-Whatever was done: a check changes no file, it and a start end in an answer or a `LogdError`, and no
-message is handed out that was not written at that offset. Each single byte of each file is the
-matter of `tests/damage`.
+Whatever was done: a check changes no file, it and a start end in an answer or a `LogdError`, no
+message is handed out that was not written at that offset, and nothing is kept of it in memory. Each
+single byte of each file is the matter of `tests/damage`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from daemon import rss_bytes
 from damage.loop import Loop, batch_of, close, create, new_topic, push
 from damage.outcomes import accepted, read
 from damage.sweeping import leave_out_syncs
@@ -21,12 +22,14 @@ from fuzz.blows import Files, strike
 from fuzz.chance import SEED, Progress, how_many
 from fuzz.failing import Failing, keep
 from fuzz.scratch import scratch
+from fuzz.victim import GROWTH_BYTES
 from logd import offline
 from logd.errors import DamagedBatch, LogdError
 from logd.offline_reader import DirectoryReader
 from logd.topic import Topic
 
 INPUTS = how_many(4_000, 250_000)
+WARM = min(INPUTS // 2, 10_000)
 TOPICS = ("app", "web")
 Messages = dict[int, set[bytes]]  # what may be read at each offset
 Truth = dict[str, Messages]  # by topic
@@ -159,7 +162,10 @@ def test_whatever_was_done_to_the_files(monkeypatch: pytest.MonkeyPatch) -> None
 
 def _strike_all(copy: Copy, states: list[tuple[Files, Truth, Truth]]) -> None:
     random, slowest_s, progress = Random(SEED), 0.0, Progress("files", INPUTS)
+    warm_bytes = 0
     for number in range(INPUTS):
+        if number == WARM:
+            warm_bytes = rss_bytes(os.getpid())
         whole, truth, mixed = random.choice(states)
         files, is_mixed = strike(random, whole)
         copy.put(files)
@@ -173,8 +179,11 @@ def _strike_all(copy: Copy, states: list[tuple[Files, Truth, Truth]]) -> None:
             raise Failing(f"input {number}: {type(error).__name__} {error}\n{said}") from error
         slowest_s = max(slowest_s, time.process_time() - at_s)
         progress.at(number)
-    progress.tell(INPUTS, f", the slowest took {slowest_s:.2f} s")
+    grown_bytes = rss_bytes(os.getpid()) - warm_bytes
+    told = f", {grown_bytes / 1e6:.1f} MB grown, the slowest took {slowest_s:.2f} s"
+    progress.tell(INPUTS, told)
     assert slowest_s < 1
+    assert grown_bytes < GROWTH_BYTES, f"it has grown by {grown_bytes} bytes"
 
 
 def _of_either(truth: Truth) -> Truth:

@@ -117,8 +117,7 @@ class Daemon:
         return b"".join(path.read_bytes() for path in self.log_files(topic))
 
     def rss_bytes(self) -> int:
-        pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+        return rss_bytes(self.pid)
 
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
@@ -149,6 +148,12 @@ def running(directory: Path, *flags: str, **settings: object) -> Daemon:
     for name, value in settings.items():
         flags = (*flags, f"--{name.replace('_', '-')}", str(value))
     return Daemon(directory / "data", flags)
+
+
+def rss_bytes(pid: int) -> int:
+    """The memory that a process has now."""
+    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def lasting_address() -> str:

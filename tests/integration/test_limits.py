@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import time
 from contextlib import AsyncExitStack
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import zstandard
 from daemon import HANG_S, Daemon, Line, dial, messages, push, running
+
+HEAP_BYTES = 64 << 20
 
 
 async def test_topics(tmp_path: Path) -> None:
@@ -164,6 +168,23 @@ async def test_lines_without_an_end_cost_little(tmp_path: Path) -> None:
         grown = server.rss_bytes() - connected
         print(f"their unfinished lines: {grown / 1e6:.1f} MB")
         assert grown < 32 << 20
+
+
+async def test_threads_have_no_heaps_of_their_own(tmp_path: Path) -> None:
+    """glibc would keep free memory in each. Such a heap is 64 MiB of addresses at a multiple of
+    that, most of them not in use yet."""
+    async with running(tmp_path) as server, dial(server) as line:
+        for topic in ("a", "b", "c"):  # a thread makes their files
+            assert (await line.ask(push(topic, b"x\n"))).head == b"OK 0 1"
+        assert len(os.listdir(f"/proc/{server.pid}/task")) > 1
+        rows = Path(f"/proc/{server.pid}/maps").read_text().splitlines()
+        ranges = [[int(end, 16) for end in row.split()[0].split("-")] for row in rows]
+        heaps = [
+            rows[at]
+            for at, ((start, _), (_, end)) in enumerate(pairwise(ranges))
+            if start % HEAP_BYTES == 0 and end == start + HEAP_BYTES and "---p" in rows[at + 1]
+        ]
+        assert heaps == []
 
 
 async def test_what_is_too_large(tmp_path: Path) -> None:
