@@ -240,14 +240,17 @@ class Partition:
     # -- the index ------------------------------------------------------------------------------
 
     def _indexed(self, ask: Callable[[Index], T]) -> T:
-        """Ask the index; where it turns out wrong, rebuild it and ask again."""
+        """Ask the index; where it turns out wrong, rebuild it and ask again. If that is no better,
+        it is the file that is not what it should be."""
+        if not self._is_damaged:
+            try:
+                return ask(self.index)
+            except BadIndex:
+                self._index = self._rebuilt_index()
         try:
             return ask(self.index)
         except BadIndex as error:
-            if self._is_damaged:
-                raise DamagedBatch(str(error)) from None
-            self._index = self._rebuilt_index()
-            return ask(self._index)
+            raise DamagedBatch(str(error)) from None
 
     def _mapped_index(self) -> Index | None:
         """The index file of a sealed partition, if it looks like one that belongs to it."""

@@ -146,7 +146,7 @@ def read_sealed(partition: Partition) -> tuple[Index | None, list[Damage]]:
     Changes no file.
     """
     closing = closing_entry(partition)
-    if closing[:2] == (partition.next, partition.size):
+    if partition.size and closing[:2] == (partition.next, partition.size):
         partition.max_time_ms = closing.time_ms
         return None, []
     file, name, known = partition.file, partition.path.name, saved_index(partition)

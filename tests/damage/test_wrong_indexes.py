@@ -86,6 +86,24 @@ def test_a_wrong_index_is_made_anew_byte_for_byte(
     assert [after[name] for name in logs] == [before[name] for name in logs]
 
 
+@pytest.mark.parametrize("name", ["clean", "killed"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_emptied_file_is_damage_whatever_its_index_says(
+    topic_dir: Path, state: State, number: int
+) -> None:
+    """The next one's index begins with what would close the index of an empty file."""
+    part, behind = state.parts[number], state.parts[number + 1]
+    (topic_dir / part.name).write_bytes(b"")
+    (topic_dir / part.index_name).write_bytes(state.files[behind.index_name][:32])
+    topic, opened = open_topic(topic_dir)
+    assert [(damage.first, damage.next) for damage in opened.damages] == [
+        (part.first, behind.first)
+    ]
+    for batch in state.batches:
+        wanted = "faulted" if batch in part.batches else batch.messages[0]
+        assert read_one(topic, batch.first) == wanted
+
+
 def test_behind_damage_an_index_that_does_not_fit_leads_nowhere(tmp_path: Path) -> None:
     """Its entries are sound and lie where batches start, but are those of other offsets."""
     directories = []

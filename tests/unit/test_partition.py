@@ -252,6 +252,20 @@ def test_an_index_cannot_be_rebuilt_over_damage(tmp_path: Path) -> None:
     assert not partition.index_path.exists()
 
 
+def test_what_a_fitting_index_promises_and_the_file_lacks_is_damage(tmp_path: Path) -> None:
+    """Neither the index nor one made anew from the file leads to the last batch."""
+    partition, written = sealed(tmp_path, SMALL)
+    size = written[-1].position
+    partition.path.write_bytes(partition.path.read_bytes()[:size])
+    closing = Entry(partition.next, size, partition.max_time_ms).encode()
+    partition.index_path.write_bytes(partition.index_path.read_bytes()[:-ENTRY_BYTES] + closing)
+    short = Partition.open_sealed(tmp_path, 0, partition.next, partition.max_time_ms)
+    with pytest.raises(DamagedBatch):
+        short.position_of(written[-1].offset)
+    for batch in written[:-1]:
+        assert short.position_of(batch.offset) == batch.position
+
+
 def test_an_idle_partition_comes_back(tmp_path: Path) -> None:
     partition, written = sealed(tmp_path, SMALL)
     check_every_offset(partition, written)
