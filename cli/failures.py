@@ -13,16 +13,11 @@ class Misuse(Exception):
     """Options or arguments that make no sense. The text says what would."""
 
 
-class Ended(BaseException):
-    """Not an Exception: whoever handles failures of the connection must let it pass."""
+class OutputGone(BaseException):
+    """Nobody reads what would be printed.
 
-
-class OutputGone(Ended):
-    """Nobody reads what would be printed."""
-
-
-class TimeUp(Ended):
-    """The moment has come up to which to follow."""
+    Not an Exception: whoever handles failures of the connection must let it pass.
+    """
 
 
 HINTS = {

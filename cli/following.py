@@ -1,7 +1,7 @@
-"""A follower's end while nothing arrives: nobody reads the output any more, or its time is up.
+"""A follower's end while nothing arrives: nobody reads the output any more.
 
 The reader waits in a system call for up to half a minute. So another thread watches the output, and
-wakes the main thread by a signal when there is a reason to end. The signal only interrupts the
+wakes the main thread by a signal when the other end of it is closed. The signal only interrupts the
 wait: what has arrived is always written whole.
 """
 
@@ -15,19 +15,18 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Self, TypeVar
 
-from cli.failures import Ended, OutputGone, TimeUp
+from cli.failures import OutputGone
 
 T = TypeVar("T")
 WAKE = signal.SIGUSR1
 
 
 class Watch:
-    """While it is entered, `each` hands on what an iterator gives, and ends it for a reason."""
+    """While it is entered, `each` hands on what an iterator gives, for as long as `fd` is read."""
 
-    def __init__(self, fd: int, until_ms: int | None) -> None:
-        self._fd, self._until_ms = fd, until_ms
-        self._reason: type[Ended] | None = None
-        self._is_waiting = False
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._is_gone = self._is_waiting = False
 
     def __enter__(self) -> Self:
         signal.signal(WAKE, self._woken)
@@ -44,22 +43,23 @@ class Watch:
     def _next(self, source: Iterator[T]) -> T | None:
         self._is_waiting = True
         try:
-            if self._reason is not None:
-                raise self._reason
+            if self._is_gone:
+                raise OutputGone
             return next(source, None)
         finally:
             self._is_waiting = False
 
     def _woken(self, number: int, frame: FrameType | None) -> None:
-        if self._is_waiting and self._reason is not None:
-            raise self._reason
+        if self._is_waiting and self._is_gone:
+            raise OutputGone
 
     def _watch(self) -> None:
-        self._reason = TimeUp if wait_while_read(self._fd, self._until_ms) else OutputGone
+        wait_while_read(self._fd)
+        self._is_gone = True
         signal.pthread_kill(threading.main_thread().ident or 0, WAKE)
 
 
-def wait_while_read(fd: int, until_ms: int | None) -> bool:
+def wait_while_read(fd: int, until_ms: int | None = None) -> bool:
     """True when it is `until_ms`; False as soon as the other end of `fd` is closed."""
     poll = select.poll()
     poll.register(fd, 0)  # no event but those that cannot be left out: an error, a hang-up

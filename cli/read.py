@@ -110,33 +110,33 @@ def read(
     now_ms = time.time_ns() // 1_000_000
     place = _place(offset, tail, since, now_ms)
     end, until_ms = _end(until, now_ms)
-    limits: dict[str, Any] = {"limit": limit, "until": end, "or_first": or_first}
+    bounds: dict[str, Any] = {**place, "until_ms": until_ms, "or_first": or_first}
     origin: dict[str, Any] = {"host": host, "data_dir": data_dir, "quiet": quiet}
     mark = _mark(cursor, cursor_file, data_dir)
     if len(topics) > 1 or source.is_glob(topics[0]):
         if mark is not None or data_dir is not None or end is not None:
             raise Misuse("a cursor, --data-dir and --until with an offset are for one topic")
-        several = source.several(ctx, topics, host, merge, forever, quiet, or_first, **place)
+        several = source.several(ctx, topics, host, merge, forever, quiet, **bounds)
         render_each = each_renderer(output, format)
         if forever:
             say_following(" ".join(topics), quiet)
-        show_several(several, render_each, limit, until_ms, flushed=forever)
+        show_several(several, render_each, limit, flushed=forever)
         return
     (topic,) = topics
     render = renderer(topic, output, format)
     if mark is not None:
         origin["cursor"] = mark
-    reader = source.reader(ctx, topic, follow=forever, **origin, **place, **limits)
+    reader = source.reader(ctx, topic, follow=forever, limit=limit, until=end, **origin, **bounds)
     if forever:
         say_following(topic, quiet)
-        follow(reader, render, until_ms)
+        follow(reader, render)
         return
     if goes_to_a_file() and is_watched(quiet):
         infos = source.topics(ctx, topic, host=host, data_dir=data_dir, quiet=True)
         with _bar(infos, place, limit, end) as advance:
-            show(reader, render, until_ms=until_ms, advance=advance)
+            show(reader, render, advance=advance)
     else:
-        show(reader, render, until_ms=until_ms)
+        show(reader, render)
 
 
 def _mark(cursor: str | None, cursor_file: Path | None, data_dir: Path | None) -> str | Path | None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from itertools import islice, takewhile
+from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.completion import complete_topic
-from cli.failures import TimeUp
 from cli.output import Form, Render, notice, stdout
 from cli.progress import Advance
 
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from logd.merging import TopicsReader
     from logd.offline_reader import DirectoryReader
     from logd.reader import Reader
-    from logd.reading import Batch
 
 Topic = Annotated[
     str,
@@ -55,22 +52,21 @@ def show(
     reader: Reader | DirectoryReader,
     render: Render,
     *,
-    until_ms: int | None = None,
     advance: Advance = lambda messages: None,
 ) -> None:
-    """Write every batch of the reader to stdout, up to the first that is not older."""
+    """Write every batch of the reader to stdout."""
     with reader, stdout() as out:
-        for batch in _before(reader.batches(), until_ms):
+        for batch in reader.batches():
             out.write(render(batch))
             advance(len(batch.messages))
 
 
-def follow(reader: Reader | DirectoryReader, render: Render, until_ms: int | None = None) -> None:
+def follow(reader: Reader | DirectoryReader, render: Render) -> None:
     """The same, each batch at once, and on and on."""
     from cli.following import Watch
 
-    with reader, stdout() as out, suppress(TimeUp), Watch(out.fileno(), until_ms) as watch:
-        for batch in _before(watch.each(reader.batches()), until_ms):
+    with reader, stdout() as out, Watch(out.fileno()) as watch:
+        for batch in watch.each(reader.batches()):
             out.write(render(batch))
             out.flush()
 
@@ -79,7 +75,6 @@ def show_several(
     reader: TopicsReader,
     render_each: Callable[[str], Render],
     limit: int | None,
-    until_ms: int | None,
     *,
     flushed: bool,
 ) -> None:
@@ -87,21 +82,12 @@ def show_several(
     from cli.following import Watch
     from logd.reading import Batch
 
-    with reader, stdout() as out, suppress(TimeUp), Watch(out.fileno(), until_ms) as watch:
+    with reader, stdout() as out, Watch(out.fileno()) as watch:
         for message in islice(watch.each(iter(reader)), limit):
-            if until_ms is not None and message.time_ms >= until_ms:
-                continue
             batch = Batch(message.offset, message.time_ms, [message.value])
             out.write(render_each(message.topic)(batch))
             if flushed:
                 out.flush()
-
-
-def _before(batches: Iterable[Batch], until_ms: int | None) -> Iterable[Batch]:
-    """Times never go back, so the first batch that is too new ends it."""
-    if until_ms is None:
-        return batches
-    return takewhile(lambda batch: batch.time_ms < until_ms, batches)
 
 
 def say_following(topic: str, quiet: bool) -> None:

@@ -73,7 +73,6 @@ def several(
     merge: str,
     follow: bool,
     quiet: bool,
-    or_first: bool,
     **place: Any,
 ) -> TopicsReader:
     from logd.merging import TopicsReader
@@ -82,7 +81,7 @@ def several(
         raise Misuse("--merge is time or arrival")
     order: Any = merge
     return TopicsReader(
-        connect.address(ctx, host), names, merge=order, follow=follow, or_first=or_first,
+        connect.address(ctx, host), names, merge=order, follow=follow,
         on_gap=lambda gap: notice(str(gap), quiet), **_patience(follow, quiet), **place,
     )  # fmt: skip
 

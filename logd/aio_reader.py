@@ -30,9 +30,10 @@ class Reader:
 
     `async with Reader(...) as reader`, or `open` and `close`. The options are those of the blocking
     Reader: `start` is an offset, "first", "next" or `At(ms)`; `tail=n` starts n messages before the
-    end. It ends after `limit` messages, before the offset `until`, or where the topic ends;
-    `follow` waits there for more. With `or_first` an offset that has expired is skipped to the
-    first there is. What is skipped goes to `on_gap`.
+    end. It ends after `limit` messages, before the offset `until`, before the first message that is
+    of the time `until_ms` or later, or where the topic ends; `follow` waits there for more, but not
+    past `until_ms` by this machine's clock. With `or_first` an offset that has expired is skipped
+    to the first there is. What is skipped goes to `on_gap`.
 
     With a `cursor`, a name that the daemon keeps or a Path of a local file, it goes on where the
     last one stopped, and `start` is for the first time. What was handed out counts as read when the
@@ -225,6 +226,8 @@ class Reader:
             raise error
         if isinstance(error, ConnectionLost):
             self._hang_up()
+        if self._reading.is_time_up:
+            self._patience.end_within(PATIENCE_S)
         pause_s = self._patience.pause_s(error, monotonic())
         self._on_trouble(error)
         await asyncio.sleep(pause_s)

@@ -42,7 +42,7 @@ class Wanted:
     start: Where = "first"
     limit: int = LIMIT
     until: int | None = None
-    until_ms: int = MAX_NUMBER
+    until_ms: int | None = None
     pattern: Any = None
     form: str = TEXT
     tells_progress: bool = False
@@ -54,7 +54,6 @@ class Piece:
 
     out: bytes = b""
     found: int = 0
-    is_last: bool = False
     next: int = 0
 
 
@@ -102,7 +101,7 @@ async def messages(asking: Asking, asked: Wanted) -> AsyncIterator[bytes]:
     gaps: list[Gap | Rewind] = []
     limit = None if asked.pattern else asked.limit
     reading = Reading(
-        asked.topic, start=asked.start, limit=limit, until=asked.until,
+        asked.topic, start=asked.start, limit=limit, until=asked.until, until_ms=asked.until_ms,
         read_bytes=PIECE_BYTES, on_gap=gaps.append,
     )  # fmt: skip
     end = int((await stats(asking, asked.topic))["next"])
@@ -116,19 +115,18 @@ async def messages(asking: Asking, asked: Wanted) -> AsyncIterator[bytes]:
             out += b'{"progress": {"offset": %d, "next": %d}}\n' % (piece.next, end)
         if out:
             yield out
-        if piece.is_last:
-            return
 
 
 async def followed(asking: Asking, asked: Wanted, or_first: bool) -> AsyncIterator[bytes]:
-    """Server-sent events, for as long as the client listens."""
+    """Server-sent events, for as long as the client listens, or up to what it named as the end."""
     gaps: list[Gap | Rewind] = []
     reading = Reading(
-        asked.topic, start=asked.start, follow=True, or_first=or_first,
+        asked.topic, start=asked.start, until=asked.until, until_ms=asked.until_ms,
+        follow=True, or_first=or_first,
         read_bytes=PIECE_BYTES, on_gap=gaps.append, wait_ms=KEEP_ALIVE_MS,
     )  # fmt: skip
     yield b"retry: 1000\n\n"
-    while True:
+    while not reading.is_done:
         piece = await _piece(asking, reading, asked, MAX_NUMBER)
         told = b"".join(b"event: gap\ndata: %s\n\n" % encode(str(gap)).encode() for gap in gaps)
         gaps.clear()
@@ -161,9 +159,6 @@ async def _piece(asking: Asking, reading: Reading, asked: Wanted, left: int) -> 
 def _made(batches: Iterator[Batch], asked: Wanted, left: int) -> Piece:
     piece, out = Piece(), list[bytes]()
     for batch in batches:
-        if batch.time_ms >= asked.until_ms:
-            piece.is_last = True
-            break
         if asked.form == TEXT and asked.pattern is None:  # nothing is wanted of single messages
             lines = batch.messages[: left - piece.found]
             piece.found += len(lines)

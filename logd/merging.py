@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Literal, NamedTuple, Self, Unpack
@@ -37,7 +38,7 @@ class TopicMessage(NamedTuple):
 
 
 class _Came(NamedTuple):
-    """Something from a thread: a batch, or why there are no more."""
+    """Something from a thread: a batch, or that there are no more, and why."""
 
     topic: str
     batch: Batch | None
@@ -49,7 +50,8 @@ class TopicsReader:
 
     `merge` "time" orders what is there when it starts by time over all topics; what comes later
     comes as it arrives. Options are those of a Reader but for `limit` and `until`, which would be
-    those of each topic.
+    those of each topic. With `until_ms` a follower ends when that time has come and all that is
+    older is read, in topics made just before it too.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class TopicsReader:
         self._readers: dict[str, Reader] = {}
         self._queue: queue.Queue[_Came] = queue.Queue(_QUEUED)
         self._closed = threading.Event()
+        self._reading = 0  # threads that have not said that there is no more
         self._threads: list[threading.Thread] = []
         self._client = Client(target)
         self._add(self._matching(), options.get("start", "first"))
@@ -142,6 +145,8 @@ class TopicsReader:
             self._start(topic, reader)
         looked_at_s = monotonic()
         while not self._closed.is_set():
+            if not self._reading and self._is_time_up() and not self._find():
+                return
             if monotonic() - looked_at_s >= LOOK_S:
                 self._look()
                 looked_at_s = monotonic()
@@ -151,22 +156,32 @@ class TopicsReader:
                 continue
             if came.error is not None:
                 raise came.error
-            if came.batch is not None:
+            if came.batch is None:
+                self._reading -= 1
+            else:
                 yield from _labels(came.topic, came.batch)
+
+    def _is_time_up(self) -> bool:
+        until_ms = self._options.get("until_ms")
+        return until_ms is not None and time.time_ns() // 1_000_000 >= until_ms
 
     def _look(self) -> None:
         """Have topics been made that a glob matches? A daemon that is away has none."""
         try:
-            new = self._add(self._matching(), "first")
+            self._find()
         except (ConnectionLost, NotFound):
             self._client.close()
             try:
                 self._client = Client(self._target)
             except ConnectionLost:
                 pass
-            return
+
+    def _find(self) -> list[str]:
+        """The topics that were made since somebody looked; they are read from now on."""
+        new = self._add(self._matching(), "first")
         for topic in new:
             self._start(topic, self._readers[topic])
+        return new
 
     def _start(self, topic: str, reader: Reader) -> None:
         def work() -> None:
@@ -175,12 +190,14 @@ class TopicsReader:
                     self._queue.put(_Came(topic, batch))
                     if self._closed.is_set():
                         return
+                self._queue.put(_Came(topic, None))
             except (LogdError, ConnectionLost) as error:
                 if not self._closed.is_set():
                     self._queue.put(_Came(topic, None, error))
 
         thread = threading.Thread(target=work, name=f"logd-read-{topic}", daemon=True)
         self._threads.append(thread)
+        self._reading += 1
         thread.start()
 
 

@@ -196,6 +196,7 @@ class DirectoryReader:
         tail: int | None = None,
         limit: int | None = None,
         until: int | None = None,
+        until_ms: int | None = None,
         or_first: bool = False,
         on_gap: OnGap = warn_of_gap,
     ) -> None:
@@ -204,6 +205,7 @@ class DirectoryReader:
         self._start, self._tail = checked_where(start), tail
         self._left = MAX_NUMBER if limit is None else limit
         self._until = MAX_NUMBER if until is None else until
+        self._until_ms = MAX_NUMBER if until_ms is None else until_ms
         self._or_first, self._on_gap = or_first, on_gap
         self._at = 0  # the offset that is read next
 
@@ -237,6 +239,8 @@ class DirectoryReader:
                 wanted = min(self._left, self._until - self._at)
                 plan = self._view.plan(self._at, wanted, READ_BYTES)
                 for found in check(read_plan(plan)):
+                    if found.header.time_ms >= self._until_ms:  # times never go back
+                        return
                     yield from self._cut(found)
 
     def _resolve(self) -> int:

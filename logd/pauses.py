@@ -36,6 +36,11 @@ class Patience:
         self._answered_at_s = now_s
         self._pauses.reset()
 
+    def end_within(self, patience_s: float) -> None:
+        """Whoever would have tried for ever has only so much patience left."""
+        if self._patience_s is None:
+            self._patience_s = patience_s
+
     def pause_s(self, error: Exception, now_s: float) -> float:
         """How long to wait before the next try; raises the error where there will be none."""
         pause_s = self._pauses.next_s()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import NamedTuple, TypedDict
@@ -87,6 +88,7 @@ class Options(TypedDict, total=False):
     tail: int | None
     limit: int | None
     until: int | None
+    until_ms: int | None
     follow: bool
     or_first: bool
     read_bytes: int
@@ -104,11 +106,13 @@ class Reading:
         tail: int | None = None,
         limit: int | None = None,
         until: int | None = None,
+        until_ms: int | None = None,
         follow: bool = False,
         or_first: bool = False,
         read_bytes: int = 1 << 20,
         wait_ms: int = WAIT_MS,
         on_gap: OnGap = warn_of_gap,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self.topic = checked_topic(topic)
         self.where = checked_where(start)
@@ -117,14 +121,22 @@ class Reading:
             self.where, self._tail = "next", None
         self._left = MAX_NUMBER if limit is None else limit
         self._until = MAX_NUMBER if until is None else until
+        self._until_ms = MAX_NUMBER if until_ms is None else until_ms
+        self._now_ms = now_ms
         self._follow, self._or_first, self._on_gap = follow, or_first, on_gap
         self._read_bytes, self._wait_ms = read_bytes, wait_ms
         self._seen: Seen | None = None
         self._ended = False
+        self._is_past = False  # something of `until_ms` or later has come
 
     @property
     def is_done(self) -> bool:
-        return self._ended or self._wanted() <= 0
+        return self._ended or self._is_past or self._wanted() <= 0
+
+    @property
+    def is_time_up(self) -> bool:
+        """Has `until_ms` come? Then nothing is waited for any more."""
+        return self._left_ms() <= 0
 
     def follow(self) -> None:
         """From now on the end of the topic is not the end."""
@@ -140,7 +152,9 @@ class Reading:
     def question(self, but: int = 0) -> Read | Tail:
         if self._tail is not None:
             return Tail(self.topic, self._tail)
-        wait_ms = self._wait_ms if self._follow else 0
+        left_ms = self._left_ms()
+        self._follow = self._follow and left_ms > 0
+        wait_ms = min(self._wait_ms, left_ms) if self._follow else 0
         return Read(self.topic, self.where, self._wanted() - but, self._read_bytes, wait_ms)
 
     def wants_more(self, reply: Batches) -> bool:
@@ -183,6 +197,9 @@ class Reading:
     def cut(self, reply: Batches) -> Iterator[Batch]:
         """The batches of a reply, without what lies before its start or was not asked for."""
         for found in check(reply):
+            if found.header.time_ms >= self._until_ms:  # times never go back
+                self._is_past = True
+                return
             start = max(reply.offset, found.header.offset)
             stop = min(found.header.next, self._until, start + self._left)
             if found.header.enc == GAP:
@@ -190,6 +207,9 @@ class Reading:
             elif start < stop:
                 self._left -= stop - start
                 yield split(found, start, stop)
+
+    def _left_ms(self) -> int:
+        return self._until_ms - self._now_ms()
 
     def _wanted(self) -> int:
         """How many messages there are still to ask for, as far as that is known."""

@@ -512,6 +512,7 @@ def numbered(*counts: int, first: int = 0) -> Fake:
         ({"limit": 0}, []),
         ({"follow": True, "limit": 12}, range(12)),
         ({"follow": True, "until": 11, "start": 7}, range(7, 11)),
+        ({"follow": True, "until_ms": 1}, []),
     ],
 )
 def test_exactly_what_was_asked_for(
@@ -551,6 +552,21 @@ def test_reading_goes_on_whatever_comes_between(
         )
         assert found == list(range(12))
     assert len(troubles) == len(wrong)
+
+
+@on_each
+def test_a_follower_whose_time_is_up_does_not_try_for_ever(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(kind: Kind) -> None:
+        with pytest.raises(ConnectionLost):
+            await offsets(kind, peer.address, "app", follow=True, until_ms=1, patience_s=None)
+
+    for module in ("logd.reader", "logd.aio_reader"):
+        monkeypatch.setattr(f"{module}.PATIENCE_S", 0.2)
+    with numbered(1) as peer:
+        peer.wrong += [(b"READ", HANG_UP)] * 100
+        run(kind, scenario)
 
 
 @on_each

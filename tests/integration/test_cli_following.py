@@ -20,6 +20,18 @@ def ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
     return process.wait(HANG_S), process.stderr.read()
 
 
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def later_ms(client: Client, topic: str) -> int:
+    """A moment that has come, later than all that is in the topic."""
+    newest_ms = client.partitions(topic)[-1].max_time_ms
+    while now_ms() <= newest_ms:
+        pass
+    return newest_ms + 1
+
+
 @pytest.mark.parametrize("words", [["read", "-f"], ["tail", "-f"], ["read", "-f", "-o", "json"]])
 def test_it_ends_when_the_reader_of_its_output_goes_though_no_message_comes(
     daemon: Daemon, words: list[str]
@@ -69,13 +81,78 @@ def test_a_message_arrives_at_the_pipe_while_it_follows(
         assert process.poll() is None
 
 
-@pytest.mark.alone  # it has to have read them by then
 def test_until_a_time_with_no_message_after_it(daemon: Daemon) -> None:
     fill(daemon, 2)
-    soon_ms = time.time_ns() // 1_000_000 + 1500
+    soon_ms = now_ms() + 1500
     code, out, _ = log_cli(daemon, "read", "-f", "app", "--until", f"@{soon_ms}")
     assert (code, out) == (0, b"m0\nm1\n")
-    assert time.time_ns() // 1_000_000 >= soon_ms
+    assert now_ms() >= soon_ms
+
+
+def test_until_a_time_that_is_over(daemon: Daemon) -> None:
+    """All before it, however many replies that takes, and nothing of later."""
+    long = [b"%06d" % n + b"." * 1000 for n in range(5000)]
+    with Client(daemon.address) as client:
+        for n in range(0, len(long), 100):
+            client.push("app", long[n : n + 100])
+        until_ms = later_ms(client, "app")
+        client.push("app", [b"late"])
+    expected = b"".join(message + b"\n" for message in long)
+    words = ["read", "-q", "app", "--until", f"@{until_ms}"]
+    assert log_cli(daemon, *words) == (0, expected, "")
+    assert log_cli(daemon, *words, "-f") == (0, expected, "")
+    words += ["-f", "--limit", "3"]
+    assert log_cli(daemon, *words) == (0, expected[: 3 * 1007], "")
+
+
+def test_until_a_time_that_comes_while_much_is_unread(daemon: Daemon) -> None:
+    messages = [b"%06d" % n + b"." * 1000 for n in range(5000)]
+    with Client(daemon.address) as client:
+        for n in range(0, len(messages), 100):
+            client.push("app", messages[n : n + 100])
+    soon_ms = now_ms() + 1500
+    with started(daemon, "read", "-fq", "app", "--until", f"@{soon_ms}") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == messages[0] + b"\n"
+        while now_ms() < soon_ms:
+            assert process.poll() is None  # nobody takes the rest
+        assert process.stdout.read().split(b"\n") == [*messages[1:], b""]
+        assert ended(process) == (0, b"")
+
+
+@pytest.mark.parametrize("merge", ["time", "arrival"])
+@pytest.mark.parametrize("follow", [[], ["-f"]])
+def test_until_a_time_of_several_topics(daemon: Daemon, follow: list[str], merge: str) -> None:
+    with Client(daemon.address) as client:
+        client.push("web-1", [b"a", b"b"])
+        later_ms(client, "web-1")
+        client.push("web-2", [b"c"])
+        until_ms = later_ms(client, "web-2")
+        for topic in ("web-1", "web-2"):
+            client.push(topic, [b"late", b"later"])
+    words = ["read", "-q", "web-*", "--merge", merge, "--until", f"@{until_ms}", *follow]
+    assert log_cli(daemon, *words) == (0, b"web-1: a\nweb-1: b\nweb-2: c\n", "")
+    assert log_cli(daemon, *words, "--limit", "3")[1] == b"web-1: a\nweb-1: b\nweb-2: c\n"
+    assert log_cli(daemon, *words, "--limit", "1")[1] == b"web-1: a\n"
+
+
+def test_until_a_time_of_topics_that_are_made_meanwhile(daemon: Daemon) -> None:
+    """The last of them just before that time, when nobody has looked for topics since."""
+    with Client(daemon.address) as client:
+        client.push("web-1", [b"first"])
+        soon_ms = now_ms() + 2500
+        words = ["read", "-fq", "web-*", "--until", f"@{soon_ms}", "-o", "raw"]
+        with started(daemon, *words) as process:
+            made = 1
+            while now_ms() < soon_ms:
+                made += 1
+                client.push(f"web-{made}", [b"+"])
+                client.read("web-1", "next", 1, wait_ms=30)  # a reader takes 500 topics, no more
+            assert process.stdout is not None
+            times_ms = [client.partitions(f"web-{n}")[0].max_time_ms for n in range(2, made + 1)]
+            in_time = sum(time_ms < soon_ms for time_ms in times_ms)
+            assert process.stdout.read() == b"first" + b"+" * in_time
+            assert ended(process) == (0, b"")
 
 
 def test_until_an_offset_or_an_older_time(daemon: Daemon) -> None:

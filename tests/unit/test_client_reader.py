@@ -17,7 +17,7 @@ from logd.commands import Batches, Command
 from logd.errors import DamagedBatch, NotFound, OutOfRange
 from logd.protocol import Budget, Parser
 from logd.reader import Reader
-from logd.reading import Batch, Gap, Message, Rewind, check
+from logd.reading import Batch, Gap, Message, Reading, Rewind, check
 from logd.requests import At, Read, Tail, Where
 
 
@@ -101,6 +101,8 @@ def offsets(reader: Reader) -> list[int]:
     start=st.integers(0, 12),
     limit=st.none() | st.integers(0, 12),
     until=st.none() | st.integers(0, 12),
+    until_ms=st.none() | st.integers(1000, 1012),
+    follow=st.booleans(),
 )
 def test_exactly_what_was_asked_for(
     counts: list[int],
@@ -109,11 +111,18 @@ def test_exactly_what_was_asked_for(
     start: int,
     limit: int | None,
     until: int | None,
+    until_ms: int | None,
+    follow: bool,
 ) -> None:
     log = numbered(counts, first, per_reply)
     start = min(max(start, log.first), log.next)
-    wanted = [n for n in range(start, log.next) if until is None or n < until][:limit]
-    assert offsets(Reader(log, "app", start=start, limit=limit, until=until)) == wanted
+    newer = [at for at, _, _ in log.stored if until_ms is not None and 1000 + at >= until_ms]
+    end = min([log.next, *newer, *([] if until is None else [until])])
+    reader = Reader(
+        log, "app", start=start, limit=limit, until=until, until_ms=until_ms,
+        follow=follow and until_ms is not None,
+    )  # fmt: skip
+    assert offsets(reader) == list(range(start, end))[:limit]
     assert not log.due
 
 
@@ -198,6 +207,20 @@ def test_a_follower_waits_at_the_end_and_goes_on() -> None:
         (2, 30_000),
         (2, 30_000),
     ]
+
+
+def test_a_follower_waits_no_longer_than_up_to_its_time_and_then_asks_once_more() -> None:
+    now_ms = 5_000
+    reading = Reading("app", follow=True, until_ms=40_000, now_ms=lambda: now_ms)
+    waits_ms = []
+    for now_ms in (5_000, 9_999, 39_000, 39_999, 40_000):  # noqa: B007
+        assert not reading.is_done
+        question = reading.question()
+        assert isinstance(question, Read)
+        waits_ms.append(question.wait_ms)
+        reading.arrived(Batches(0, 0, bytearray()))
+    assert waits_ms == [30_000, 30_000, 1_000, 1, 0]
+    assert reading.is_done
 
 
 def test_a_gap_is_told_and_does_not_count() -> None:

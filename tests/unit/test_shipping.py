@@ -182,4 +182,8 @@ def test_the_patience_of_a_reader() -> None:
     assert patience.pause_s(SILENCE, 118.0) <= 0.05
     with pytest.raises(ConnectionLost):
         patience.pause_s(SILENCE, 119.0)
-    assert Patience(None, 0.0).pause_s(SILENCE, 1e9) <= 0.05
+    patience = Patience(None, 0.0)
+    assert patience.pause_s(SILENCE, 1e9) <= 0.05
+    patience.end_within(10.0)
+    with pytest.raises(ConnectionLost):
+        patience.pause_s(SILENCE, 1e9)
