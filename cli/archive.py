@@ -11,6 +11,7 @@ from cli.numbers import bytes_text
 from cli.output import Table, json_line, notice, stdout, table
 from cli.reports import Output
 from cli.show import Quiet
+from logd.shown import counted
 
 if TYPE_CHECKING:
     from logd.pipeline.archive import Report
@@ -76,6 +77,5 @@ def _print(url: str, report: Report, output: Table) -> None:
             joined = f"{report.joined_files} small files became {report.into_files}"
             out.write(f"{joined}\n".encode())
         if report.removed_files:
-            out.write(
-                f"{report.removed_files} files that did not count any more are gone\n".encode()
-            )
+            removed = f"removed {counted(report.removed_files, 'file')} of no more use"
+            out.write(f"{removed}\n".encode())

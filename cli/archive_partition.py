@@ -10,6 +10,7 @@ import typer
 
 from cli import jobs
 from cli.failures import Misuse
+from logd.shown import counted
 
 Partition = Annotated[
     Path,
@@ -47,7 +48,7 @@ def archive_partition(
         jobs.open_archive(archive, store_options), file, checked_topic(topic), range_
     )
     print(
-        f"archived {done.topic} {done.first}..{done.next - 1}: {done.read} messages ="
+        f"archived {done.topic} {done.first}..{done.next - 1}: {counted(done.read, 'message')} ="
         f" {done.already} already there + {done.written} written + {done.lost} lost;"
-        f" {done.files} files"
+        f" {counted(done.files, 'file')}"
     )

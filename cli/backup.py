@@ -17,6 +17,7 @@ from cli.output import Table, json_line, notice, stdout
 from cli.progress import progress
 from cli.reports import Output, Topics, print_reports
 from cli.show import Quiet
+from logd.shown import counted
 
 if TYPE_CHECKING:
     from logd.backup import Copied
@@ -141,10 +142,11 @@ def _lines(each: Copied) -> list[str]:
         lines.append(f"{each.topic}: {each.problem}")
     if each.partitions:
         count = each.next - each.first
-        line = f"{each.topic}: {count} messages from {each.first} on in {each.partitions} files"
-        line += f"; new are {each.new_bytes} bytes and {each.new_partitions} files"
+        new = f"{counted(each.new_bytes, 'byte')} and {counted(each.new_partitions, 'file')}"
+        line = f"{each.topic}: {counted(count, 'message')} from {each.first} on"
+        line += f" in {counted(each.partitions, 'file')}; new are {new}"
         if each.expired_partitions:
-            line += f"; {each.expired_partitions} have expired"
+            line += f"; {counted(each.expired_partitions, 'file')} expired"
         lines.append(line)
     return lines
 
@@ -153,7 +155,7 @@ def _total(done: list[Copied]) -> str:
     messages = sum(each.next - each.first for each in done)
     new_bytes, bytes_ = sum(each.new_bytes for each in done), sum(each.bytes for each in done)
     return (
-        f"{len(done)} topics, {messages} messages, {bytes_text(bytes_)};"
+        f"{counted(len(done), 'topic')}, {counted(messages, 'message')}, {bytes_text(bytes_)};"
         f" {bytes_text(new_bytes)} of it new"
     )
 

@@ -22,6 +22,7 @@ from cli.numbers import bytes_text, count_text
 from cli.output import Table, json_line, notice, stdout
 from cli.progress import Advance, bar, is_watched
 from cli.show import Quiet
+from logd.shown import counted
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -209,7 +210,7 @@ def _rate(measured: Measured) -> str:
     return (
         f"{count_text(measured.messages / measured.seconds)} messages/s,"
         f" {bytes_text(measured.bytes / measured.seconds)}/s"
-        f"  ({measured.messages} messages in {measured.seconds:.2f} s)"
+        f"  ({counted(measured.messages, 'message')} in {measured.seconds:.2f} s)"
     )
 
 

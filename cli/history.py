@@ -16,6 +16,7 @@ from cli.output import Form, notice
 from cli.read import Limit, Since
 from cli.show import Output, Quiet, Template
 from cli.since import window
+from logd.shown import counted
 
 if TYPE_CHECKING:
     from logd.pipeline.history import Counts
@@ -108,6 +109,6 @@ def history(
 
 
 def _summary(counts: Counts) -> str:
-    looked = f"{counts.archived} archived and {counts.live} others in the daemon"
-    missing = f"; {counts.missing} are in neither any more" if counts.missing else ""
-    return f"found {counts.found} messages, looked at {looked}{missing}"
+    looked = f"{counts.archived} archived and {counted(counts.live, 'other')} in the daemon"
+    missing = f"; in neither any more: {counts.missing}" if counts.missing else ""
+    return f"found {counted(counts.found, 'message')}, looked at {looked}{missing}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.output import Table, json_line, stdout
+from logd.shown import counted
 
 if TYPE_CHECKING:
     from logd.repair import Report
@@ -27,15 +28,15 @@ def print_reports(reports: list[Report], output: Table, *, repaired: bool = Fals
 
 
 def _lines(report: Report, repaired: bool) -> list[str]:
-    counts = f"{report.messages} messages, {report.kept_bytes} bytes"
+    counts = f"{counted(report.messages, 'message')}, {counted(report.kept_bytes, 'byte')}"
     if not (report.cut_bytes or report.damages or report.filled):
         return [f"{report.topic}: sound, {counts}"]
     lines = []
     if report.cut_bytes:
         did = "cut" if repaired else "found"
         lines.append(
-            f"{report.topic}: {did} a torn tail of {report.cut_bytes} bytes behind {counts}"
-            f" ({report.cut_reason})"
+            f"{report.topic}: {did} a torn tail of {counted(report.cut_bytes, 'byte')}"
+            f" behind {counts} ({report.cut_reason})"
         )
     lines += [f"{report.topic}: {damage}" for damage in report.damages]
     accepted = "accepted as lost" if repaired else "would be lost for good"

@@ -12,7 +12,7 @@ from cli.following import wait_while_read
 from cli.numbers import bytes_text, count_text, duration_text
 from cli.output import Table, json_line, stat_value, stdout
 from cli.rates import Rates, Sample, TopicRate, between, chosen
-from logd.shown import iso_time
+from logd.shown import counted, iso_time
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -143,7 +143,8 @@ def plain(moment: Moment) -> Iterator[str]:
     time_text, daemon, rates = iso_time(moment.time_ms), moment.daemon, moment.rates
     yield (
         f"{time_text} all: {_per_s(rates.messages_per_s, rates.bytes_per_s)},"
-        f" {daemon.get('connections')} connections, {daemon.get('topics')} topics,"
+        f" {counted(int(daemon['connections']), 'connection')},"
+        f" {counted(int(daemon['topics']), 'topic')},"
         f" {daemon.get('faulted_topics')} faulted"
     )
     for rate in moment.shown:
@@ -172,7 +173,7 @@ def view(moment: Moment, console: Console) -> Group:
     from rich.text import Text
 
     hidden = len(moment.rates.topics) - len(moment.shown)
-    below = f"and {hidden} topics that are not busier; " if hidden > 0 else ""
+    below = f"and {counted(hidden, 'topic')} not busier; " if hidden > 0 else ""
     return Group(_head(moment), Text(), _grid(moment), Text(f"{below}Ctrl-C ends it", style="dim"))
 
 

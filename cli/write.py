@@ -21,6 +21,7 @@ from cli.failures import Misuse
 from cli.output import notice
 from cli.progress import progress
 from cli.show import Quiet, Topic
+from logd.shown import counted
 
 if TYPE_CHECKING:
     from logd.writer import Writer
@@ -81,9 +82,8 @@ def write(
 def landed(topic: str, messages: int, first: int | None, next: int | None) -> str:
     if first is None or next is None:
         return f"{topic}: no messages"
-    count = "1 message" if messages == 1 else f"{messages} messages"
     among = "" if next - first == messages else ", others' between them"
-    return f"{topic} {first}..{next - 1} ({count}{among})"
+    return f"{topic} {first}..{next - 1} ({counted(messages, 'message')}{among})"
 
 
 def _copy(source: FileIO, writer: Writer, what: str, quiet: bool) -> None:

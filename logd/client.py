@@ -30,6 +30,7 @@ from logd.commands import Batches, Command, Cursor, PartitionInfo, Pushed, Topic
 from logd.errors import LogdError
 from logd.replies import NotLogd, Replies, Reply
 from logd.requests import Push, Read, Where
+from logd.shown import counted
 
 T = TypeVar("T")
 
@@ -131,7 +132,9 @@ class Client:
     def run(self, command: Command[T]) -> T:
         """Send one command and take its reply."""
         if self.in_flight:
-            raise RuntimeError(f"{self.in_flight} replies are still due on this Client")
+            raise RuntimeError(
+                f"{counted(self.in_flight, 'reply', 'replies')} still due on this Client"
+            )
         try:
             self.send(command)
         except ConnectionLost:

@@ -28,6 +28,7 @@ from logd.reading import Batch, Gap, OnGap, check, split, warn_of_gap
 from logd.recovery import missing_files, partition_firsts, read_active, read_meta, read_sealed
 from logd.repair import Damage, joined
 from logd.requests import Where
+from logd.shown import counted
 from logd.view import Plan, View
 
 READ_BYTES = 1 << 20
@@ -97,8 +98,9 @@ def _look_at_active(active: Partition, state: State) -> tuple[list[Damage], str]
     result, damages = read_active(active, state, clean)
     if result.torn is None or damages:
         return damages, ""
-    torn = f"{size - result.end} bytes that are no whole batch ({result.torn.reason})"
-    return [], f"{active.path.name} ends in {torn}"
+    torn = counted(size - result.end, "byte")
+    why = result.torn.reason
+    return [], f"{active.path.name} ends in {torn} behind the last whole batch ({why})"
 
 
 class _OneOpen:

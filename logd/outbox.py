@@ -42,6 +42,7 @@ from logd.errors import (
     TooLarge,
 )
 from logd.requests import Push
+from logd.shown import counted
 
 MAX_IN_FLIGHT = 512  # well below the batches of a producer that the daemon remembers
 TRY_LATER = (Busy, NoSpace, IoError, ShuttingDown, Internal, ChecksumMismatch, Faulted)
@@ -208,7 +209,7 @@ class Outbox:
         self._alone = self._is_new_name = False
         batch = self._batches[0]
         if pushed.messages != batch.messages:
-            text = f"{batch.messages} messages were sent and {pushed.messages} acknowledged"
+            text = f"{pushed.messages} acknowledged of {counted(batch.messages, 'message')} sent"
             return Hopeless(Internal(text))
         self.settled(batch, pushed.offset)
         self.size -= batch.size

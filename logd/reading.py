@@ -20,6 +20,7 @@ from logd.commands import Batches, Command, checked_topic, checked_where
 from logd.epochs import Seen, kept
 from logd.errors import BadRequest, DamagedBatch, LogdError, OutOfRange
 from logd.requests import Read, Tail, Where
+from logd.shown import counted
 
 try:
     from logd._lines import label as _label
@@ -238,7 +239,8 @@ def split(found: Found, start: int, stop: int) -> Batch:
     except BadRequest as error:
         raise DamagedBatch(error.text, found.position) from None
     if len(messages) != header.messages:
-        raise DamagedBatch(f"{len(messages)} messages, not {header.messages}", found.position)
+        many = counted(len(messages), "message")
+        raise DamagedBatch(f"{many}, not {header.messages}", found.position)
     if stop - start != header.messages:
         messages = messages[start - header.offset : stop - header.offset]
     return Batch(start, header.time_ms, messages)

@@ -20,6 +20,7 @@ from logd.doors import Doors, raise_open_files
 from logd.errors import LogdError
 from logd.notify import Notifier
 from logd.service import Service
+from logd.shown import counted
 from logd.store import Store
 from logd.syslog import SyslogServer
 from logd.topic import Timer
@@ -147,8 +148,11 @@ class Server:
     def _status(self) -> str:
         """One line for `systemctl status`."""
         faulted = sum(bool(topic.damages) for topic in self.store.topics.values())
-        line = f"{len(self.store.topics)} topics, {self.service.connections} connections"
-        return f"{line}, {faulted} topics faulted: see log-cli check" if faulted else line
+        line = counted(len(self.store.topics), "topic")
+        line += f", {counted(self.service.connections, 'connection')}"
+        if faulted:
+            line += f", {counted(faulted, 'topic')} faulted: see log-cli check"
+        return line
 
     def _hung_up(self) -> None:
         """SIGHUP: a reload, which the service manager waits for; during the start it is put off."""

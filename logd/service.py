@@ -51,6 +51,7 @@ from logd.requests import (
     Topics,
 )
 from logd.requests import Config as ConfigRequest
+from logd.shown import counted
 from logd.store import Store
 from logd.topic import PendingPush, Scheduler, Timer, Topic
 
@@ -323,7 +324,9 @@ def _checked(push: Push, limit_bytes: int) -> Batch:
         body, enc = inflate(body, limit_bytes), enc.removesuffix("+zstd")
     messages = count_messages(body, enc)
     if push.messages is not None and push.messages != messages:
-        raise BadRequest(f"count={push.messages}, but the body holds {messages} messages")
+        raise BadRequest(
+            f"count={push.messages}, but the body holds {counted(messages, 'message')}"
+        )
     return Batch(push.body, push.enc, messages, sum_, push.id)
 
 

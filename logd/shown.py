@@ -1,4 +1,7 @@
-"""Messages as JSON: text where they are UTF-8, else base64 under a name of its own."""
+"""What is shown to people and programs: numbers of things, times, messages as JSON.
+
+In JSON a message is text where it is UTF-8, else base64 under a name of its own.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,11 @@ from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 encode = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def counted(count: int, one: str, more: str | None = None) -> str:
+    """`1 file`, `2 files`; where an s is not enough, `more` is the word for several."""
+    return f"{count} {one if count == 1 else more or f'{one}s'}"
 
 
 def iso_time(time_ms: int) -> str:

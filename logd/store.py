@@ -130,7 +130,7 @@ class Store:
         if allowed and not any(fnmatch.fnmatchcase(name, glob) for glob in allowed):
             raise Forbidden(f"no topic {name} may be made here; allow-topics has those that may")
         if len(self.topics) >= self._config.max_topics:
-            raise TopicLimit(f"there are {len(self.topics)} topics already; raise max-topics")
+            raise TopicLimit(f"max-topics is {self._config.max_topics}, and reached; raise it")
         if not self._has_room:
             raise NoSpace(NO_ROOM)
 

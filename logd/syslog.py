@@ -20,6 +20,7 @@ from logd.errors import LogdError
 from logd.group import Batch
 from logd.requests import Push, Pushes
 from logd.service import Service
+from logd.shown import counted
 from logd.tls import HANDSHAKE_S, DoorContext, is_secure, peer_address
 
 MAX_FRAME_BYTES = 64 * 1024
@@ -128,8 +129,8 @@ class Sender(asyncio.Protocol):
         if self.entry is not None:
             self._service.admission.leave(self.entry)
         if self._frames.cut:
-            text = "syslog: %d frames were longer than %d bytes and lost their end"
-            _log.warning(text, self._frames.cut, MAX_FRAME_BYTES)
+            frames = counted(self._frames.cut, "frame")
+            _log.warning("syslog: %s cut at %d bytes", frames, MAX_FRAME_BYTES)
 
     def data_received(self, data: bytes) -> None:
         self._take(self._frames.feed(data))

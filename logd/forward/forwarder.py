@@ -25,6 +25,7 @@ from logd.forward.sources import MAX_NOTE_BYTES, Mark, Register, Source, State, 
 from logd.forward.spooled import Leftover, Waiting
 from logd.forward.state import EMPTY, StateDir
 from logd.forward.survey import Found, Places
+from logd.shown import counted
 
 POLL_S = 0.2
 MATCH_S = 1.0  # how often globs are expanded: a listing costs more than a look at a file
@@ -68,10 +69,11 @@ class Statistics:
 
     def sentence(self, waiting: Waiting) -> str:
         text = (
-            f"{self.files} files, {self.lines} lines, {self.bytes} bytes read;"
-            f" {waiting.batches} batches, {waiting.bytes} bytes wait in the spool"
+            f"{counted(self.files, 'file')}, {counted(self.lines, 'line')},"
+            f" {counted(self.bytes, 'byte')} read; {counted(waiting.batches, 'batch', 'batches')},"
+            f" {counted(waiting.bytes, 'byte')} wait in the spool"
         )
-        cut = f"; {self.cut_lines} lines were too long and were cut" if self.cut_lines else ""
+        cut = f"; {counted(self.cut_lines, 'line')} too long and cut" if self.cut_lines else ""
         return text + cut
 
 
@@ -222,8 +224,8 @@ class Forwarder:
                 _skip_to_end(source, source.content, self._options.limits)
         for source in found.lost:
             self._say(
-                f"{source.base}: {source.size - source.mark.position} bytes or more were removed"
-                " before they could be read; rotate later, or keep a copy beside the file"
+                f"{source.base}: {counted(source.size - source.mark.position, 'byte')} or more"
+                " removed before they could be read; rotate later, or keep a copy beside the file"
             )
 
     def _complain(self, chain: Chain) -> None:

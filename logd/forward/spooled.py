@@ -9,6 +9,7 @@ from typing import NamedTuple
 from logd.addresses import Target
 from logd.delivery import Loss
 from logd.errors import LogdError
+from logd.shown import counted
 from logd.spool import Spool
 from logd.writer import Writer
 
@@ -85,7 +86,7 @@ class Outbox:
 
     def _refused(self, messages: int, error: LogdError) -> None:
         self.refused_lines += messages
-        self._say(f"the daemon will never take these {messages} lines, they are lost: {error}")
+        self._say(f"{counted(messages, 'line')} lost, the daemon will never take them: {error}")
 
     def _lost(self, loss: Loss) -> None:
         self._say(str(loss))

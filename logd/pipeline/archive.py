@@ -27,6 +27,7 @@ from logd.pipeline.live import Live
 from logd.pipeline.manifest import File, Lost, Manifest, Overtaken, State, new_commit
 from logd.pipeline.ranges import Range, count, joined, without
 from logd.pipeline.stores import Store
+from logd.shown import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,7 +118,7 @@ class Archiver:
         wanted = [due for due in dues if due.ranges]
         if wanted:
             total = sum(count(due.ranges) for due in wanted)
-            self.say(f"archiving {total} messages of {len(wanted)} topics")
+            self.say(f"archiving {counted(total, 'message')} of {counted(len(wanted), 'topic')}")
             files = self._written(wanted)
             with Client(self.address) as client:  # a new one: much time may have passed
                 for due in wanted:

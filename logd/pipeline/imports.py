@@ -34,6 +34,7 @@ from logd.pipeline.parquet import Source
 from logd.pipeline.pushing import Pushing
 from logd.pipeline.ranges import Range, common, count, without
 from logd.pipeline.stores import Store
+from logd.shown import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,7 +93,7 @@ def import_(
     due = sum(task.messages for task in tasks)
     written: dict[str, int] = {}
     if due:
-        say(f"importing {due} messages of {len(tasks)} topics")
+        say(f"importing {counted(due, 'message')} of {counted(len(tasks), 'topic')}")
         with start_spark() as spark:
             rows = [(msgspec.json.encode(task),) for task in tasks if task.plans]
             work = sliced(spark, rows, "task binary", len(rows))

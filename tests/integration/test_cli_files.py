@@ -71,7 +71,7 @@ def test_a_torn_tail_is_left_out_and_told(data: Path) -> None:
     newest.write_bytes(newest.read_bytes() + b"BATCH 10 1")
     code, out, errors = files(data, "read", "app")
     assert (code, out) == (0, MESSAGES)
-    assert f"{newest.name} ends in 10 bytes that are no whole batch" in errors
+    assert f"{newest.name} ends in 10 bytes behind the last whole batch" in errors
     assert files(data, "read", "-q", "app") == (0, MESSAGES, "")
 
 

@@ -91,7 +91,7 @@ def test_a_faulted_topic_is_told(tmp_path: Path) -> None:
         daemon.start()
         with started(daemon, "stats", "--watch", "0.1") as process:
             assert process.stdout is not None
-            assert process.stdout.readline().endswith(b"1 topics, 1 faulted\n")
+            assert process.stdout.readline().endswith(b"1 topic, 1 faulted\n")
             assert process.stdout.readline().endswith(b"next 3, faulted\n")
 
 

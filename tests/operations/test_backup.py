@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -487,13 +488,24 @@ def test_each_sync_comes_before_the_word_that_relies_on_it(
 # -- the command ----------------------------------------------------------------------------------
 
 
+def test_one_of_each_is_said_as_one(source: Daemon, tmp_path: Path) -> None:
+    write(source, "app", 1)
+    words = ("--data-dir", str(source.data_dir), "--to", str(tmp_path / "copy"))
+    lines = log_cli("", "backup", *words, "--check")[1].decode().splitlines()
+    assert re.fullmatch(
+        r"app: 1 message from 0 on in 1 file; new are [0-9]+ bytes and 1 file", lines[0]
+    )
+    assert lines[1].startswith("1 topic, 1 message, ")
+    assert lines[2].startswith("app: sound, 1 message, ")
+
+
 def test_backup_and_restore_by_command(source: Daemon, tmp_path: Path) -> None:
     write(source, "app", 60)
     words = ("--data-dir", str(source.data_dir), "--to", str(tmp_path / "copy"))
     code, out, err = log_cli("", "backup", *words, "--check")
     assert (code, err) == (0, "")
     assert out.splitlines()[0].startswith(b"app: 60 messages from 0 on in ")
-    assert out.splitlines()[1].startswith(b"1 topics, 60 messages, ")
+    assert out.splitlines()[1].startswith(b"1 topic, 60 messages, ")
     assert out.splitlines()[2].startswith(b"app: sound, 60 messages, ")
     code, out, _ = log_cli(
         "", "restore", "--from", str(tmp_path / "copy"), "--data-dir", str(tmp_path / "new")

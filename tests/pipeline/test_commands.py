@@ -106,7 +106,7 @@ def test_history_has_the_forms_of_read(archive: Path, run: Run) -> None:
     assert (ran.code, ran.out) == (0, "hello\nstatus=500\n")
     assert ran.err.splitlines() == [
         "log-cli: starting Spark (on this machine)",
-        "log-cli: found 2 messages, looked at 3 archived and 1 others in the daemon",
+        "log-cli: found 2 messages, looked at 3 archived and 1 other in the daemon",
     ]
     ran = run("history", archive, "app", "-q", "-o", "json", "--limit", "3")
     messages = [json.loads(line) for line in ran.out.splitlines()]

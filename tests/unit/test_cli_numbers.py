@@ -16,6 +16,12 @@ from cli.read import expected_messages
 from cli.stats import with_seconds
 from logd.commands import TopicInfo
 from logd.requests import At
+from logd.shown import counted
+
+
+def test_one_is_said_as_one() -> None:
+    assert [counted(n, "file") for n in (0, 1, 2)] == ["0 files", "1 file", "2 files"]
+    assert [counted(n, "reply", "replies") for n in (1, 5)] == ["1 reply", "5 replies"]
 
 
 @pytest.mark.parametrize(

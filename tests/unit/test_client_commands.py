@@ -146,7 +146,7 @@ def test_a_command_does_not_take_a_reply_that_is_due_to_another(serve: Serve) ->
     peer = serve(b"BATCHES 1 0 0\r\n")
     with Client(peer.address) as client:
         client.send(commands.tail("app", 1))
-        with pytest.raises(RuntimeError, match="1 replies are still due"):
+        with pytest.raises(RuntimeError, match="1 reply still due"):
             client.ping()
 
 

@@ -297,7 +297,7 @@ def test_an_acknowledgement_that_does_not_add_up(daemon: FakeDaemon) -> None:
     daemon.script = lambda number, push: MISCOUNT
     writer = Writer(daemon.address, "app", linger_s=None)
     writer.write(b"one")
-    with pytest.raises(LogdError, match="1 messages were sent and 2 acknowledged"):
+    with pytest.raises(LogdError, match="2 acknowledged of 1 message sent"):
         writer.close()
 
 

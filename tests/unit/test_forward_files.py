@@ -363,7 +363,7 @@ def test_long_lines_are_cut_and_counted(tmp_path: Path, outbox: Outbox, world: W
     life = Life(tmp_path / "state", outbox, options(world.path, limits=Limits(10)))
     life.settle()
     assert outbox.delivered == [b"x" * 10, b"short"]
-    assert "1 lines were too long" in life.forwarder.summary()
+    assert "1 line too long and cut" in life.forwarder.summary()
 
 
 def test_a_full_spool_stops_the_reading_and_says_so(
@@ -396,7 +396,7 @@ def test_what_was_removed_before_it_was_read_is_told(
     life = Life(tmp_path / "state", outbox, options(world.path))
     life.settle()
     assert outbox.delivered == []
-    assert "4 bytes or more were removed" in life.said[0]
+    assert "4 bytes or more removed" in life.said[0]
 
 
 def test_one_forwarder_per_state_directory_and_one_topic(tmp_path: Path) -> None:

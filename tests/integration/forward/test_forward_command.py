@@ -39,7 +39,7 @@ def test_follow_report_and_stop(daemon: Daemon, tmp_path: Path, path: Path) -> N
         path.write_bytes(b'{"a": 1}\n')
         wait_for(daemon, 1)
         shipper.signal(signal.SIGUSR1)
-        shipper.until_said("1 files, 1 lines, ")
+        shipper.until_said("1 file, 1 line, ")
         assert shipper.stop() == 0
     assert [json.loads(value) for value in arrived(daemon)] == [
         {"a": 1, "path": str(path), "site": "berlin", "line": '{"a": 1}'}
@@ -85,7 +85,7 @@ def test_the_daemon_is_away(tmp_path: Path, path: Path) -> None:
                 shipper.signal(signal.SIGUSR1)
                 assert shipper.lives_for(0.05)
             assert shipper.stop() == 0
-            assert "1 batches" in shipper.log
+            assert "1 batch," in shipper.log
             path.unlink()
             daemon.start()
             assert shipper.run_once() == 0
