@@ -6,7 +6,8 @@ is nothing to register.
 
 from __future__ import annotations
 
+from pyspark_logd.errors import error_code as error_code
 from pyspark_logd.errors import explain as explain
 from pyspark_logd.source import DefaultSource as DefaultSource
 
-__all__ = ["DefaultSource", "explain"]
+__all__ = ["DefaultSource", "error_code", "explain"]

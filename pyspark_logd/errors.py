@@ -1,8 +1,8 @@
 """What goes wrong in Spark's Python processes, as one line that says what to do.
 
 Spark puts what a Python process raises into an exception of its own, with both tracebacks around
-it. `one_line` asks Spark to leave the Python one out; `explain` finds the line again in what the
-driver gets.
+it. `one_line` asks Spark to leave the Python one out; `explain` and `error_code` find the line in
+what the driver gets: `logd error <code>: <sentence>`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
+from logd.addresses import ConnectionLost
 from logd.errors import BadRequest, LogdError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LINE = re.compile(r"^(?:.*: )?pyspark_logd\.errors\.(?:\w+): (?P<text>.+)$", re.MULTILINE)
+_LINE = re.compile(
+    r"^(?:.*: )?pyspark_logd\.errors\.\w+: (?:logd error (?P<code>[a-z-]+): )?(?P<text>.+)$",
+    re.MULTILINE,
+)
 
 
 class BadOption(BadRequest):
@@ -33,7 +37,15 @@ class DataLoss(LogdError):
 
 
 class LogdFailed(Exception):
-    """Any other reason why Spark cannot go on: the text is the whole explanation."""
+    """Why Spark cannot go on: the text is the whole explanation. The code is the protocol's,
+    `data-loss`, `no-connection`, or none where logd has no part in it."""
+
+    def __init__(self, text: str, code: str | None = None) -> None:
+        super().__init__(text, code)
+        self.text, self.code = text, code
+
+    def __str__(self) -> str:
+        return self.text if self.code is None else f"logd error {self.code}: {self.text}"
 
 
 @contextmanager
@@ -48,7 +60,13 @@ def hidden_traceback() -> Iterator[None]:
     except (LogdError, OSError) as error:
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         text = error.text if isinstance(error, LogdError) else str(error)
-        raise LogdFailed(" ".join(text.split())) from None
+        raise LogdFailed(" ".join(text.split()), _code(error)) from None
+
+
+def _code(error: LogdError | OSError) -> str:
+    if isinstance(error, LogdError):
+        return error.code
+    return "no-connection" if isinstance(error, ConnectionLost) else "io"
 
 
 def one_line(function: Callable[P, T]) -> Callable[P, T]:
@@ -63,6 +81,14 @@ def one_line(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def explain(error: BaseException) -> str | None:
-    """The line of logd's in an exception that Spark raised; None where it is not about logd."""
+    """logd's sentence in an exception that Spark raised; None where it is not about logd."""
     found = _LINE.search(str(error))
     return found["text"].strip() if found else None
+
+
+def error_code(error: BaseException) -> str | None:
+    """The code of the same line: `not-found`, `busy`, ...; None where there is none."""
+    if isinstance(error, LogdFailed):
+        return error.code
+    found = _LINE.search(str(error))
+    return found["code"] if found else None

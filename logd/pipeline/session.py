@@ -131,13 +131,13 @@ def explained() -> Iterator[None]:
     logging.getLogger("SQLQueryContextLogger").disabled = True  # it prints what is raised, too
     from pyspark.errors import PySparkException
 
-    from pyspark_logd import explain
+    from pyspark_logd import error_code, explain
 
     try:
         yield
     except (PySparkException, _java_error()) as error:
         said = explain(error)
-        raise (_of_source(said) if said else translated(str(error))) from None
+        raise (_of_source(said, error_code(error)) if said else translated(str(error))) from None
 
 
 def translated(text: str) -> Exception:
@@ -151,11 +151,11 @@ def translated(text: str) -> Exception:
     return SparkError(f"the job failed: {_reason(text)}")
 
 
-def _of_source(said: str) -> Exception:
+def _of_source(said: str, code: str | None) -> Exception:
     """The data source has one class of errors for all of them."""
-    if "has lost the offsets" in said:
+    if code == "data-loss":
         return errors.OutOfRange(said)
-    if said.startswith(("no logd answers", "lost the connection")):
+    if code == "no-connection":
         return addresses.ConnectionLost(said)
     return SparkError(said)
 

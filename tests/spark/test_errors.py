@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 from daemon import ROOT, Daemon, running
 from pyspark.sql.types import StructType
 
-from pyspark_logd import explain
+from pyspark_logd import error_code, explain
 from pyspark_logd.errors import LogdFailed
 from pyspark_logd.session import spark_session, why_no_java
 from pyspark_logd.source import DefaultSource
@@ -22,14 +23,15 @@ from spark.rows import logd, push
 NOBODY = "127.0.0.1:1"
 
 
-def said(work: Callable[[], Any]) -> str:
+def said(work: Callable[[], Any], code: str = "bad-request") -> str:
     """The line that stands out of what is raised; nothing but Spark's own words is around it."""
     with pytest.raises(Exception, match="LogdFailed") as raised:
         work()
     text = str(raised.value)
     line = explain(raised.value)
     assert line is not None
-    assert line in text
+    assert f"LogdFailed: logd error {code}: {line}" in text
+    assert error_code(raised.value) == code
     assert "Traceback" not in text
     assert "\tat org.apache" not in text
     return line
@@ -39,16 +41,17 @@ def said(work: Callable[[], Any]) -> str:
 def test_what_load_says(spark: Any, daemon: Daemon, kind: str) -> None:
     push(daemon.address, "app", [b"x"])
 
-    def load(address: str, topic: str, **options: object) -> str:
-        return said(logd(getattr(spark, kind), address, topic, **options).load)
+    def load(address: str, topic: str, code: str = "bad-request", **options: object) -> str:
+        return said(logd(getattr(spark, kind), address, topic, **options).load, code)
 
-    line = load(NOBODY, "app")
+    line = load(NOBODY, "app", "no-connection")
     assert line.startswith(f"no logd answers at {NOBODY} (Connection refused); check the address")
-    assert load(daemon.address, "nope").startswith(f"no topic nope at {daemon.address}; ")
+    line = load(daemon.address, "nope", "not-found")
+    assert line.startswith(f"no topic nope at {daemon.address}; ")
     line = load(daemon.address, "app", offset=5)
     assert line.startswith("the option offset is unknown; there are host, servers, ")
     assert load("a b", "app").startswith("'a b' is not an address; write host:port")
-    assert load(daemon.address, "a,../b").startswith("a topic is 1 to 128 of")
+    assert load(daemon.address, "a,../b", "bad-topic").startswith("a topic is 1 to 128 of")
 
 
 def test_a_directory_that_is_not_there(spark: Any) -> None:
@@ -58,7 +61,7 @@ def test_a_directory_that_is_not_there(spark: Any) -> None:
 
 def test_a_port_where_something_else_answers(spark: Any, tmp_path: Path) -> None:
     with running(tmp_path / "other", "--http-host", "127.0.0.1:0") as other:
-        line = said(lambda: logd(spark.read, other.http, "app").load())
+        line = said(lambda: logd(spark.read, other.http, "app").load(), "no-connection")
     assert "it is no logd: it answered" in line
 
 
@@ -71,7 +74,17 @@ def test_a_schema_with_other_columns(spark: Any, daemon: Daemon) -> None:
 def test_what_a_writer_says(spark: Any) -> None:
     frame = spark.range(1).selectExpr("string(id) as value")
     writer = frame.write.format("logd").mode("append").options(host=NOBODY, topic="app")
-    assert said(writer.save).startswith(f"no logd answers at {NOBODY}")
+    assert said(writer.save, "no-connection").startswith(f"no logd answers at {NOBODY}")
+
+
+def test_what_a_task_says(spark: Any, tmp_path: Path) -> None:
+    """The daemon's own code, though a worker of Spark got it."""
+    with running(tmp_path / "small", "--max-topics", "1") as small:
+        push(small.address, "app", [b"x"])
+        frame = spark.range(1).selectExpr("string(id) as value")
+        options = {"host": small.address, "topic": "other"}
+        save = frame.write.format("logd").mode("append").options(**options).save
+        assert said(save, "topic-limit").startswith("max-topics is 1, and reached")
 
 
 def test_a_stream_s_writer_asks_nobody() -> None:
@@ -83,6 +96,13 @@ def test_a_stream_s_writer_asks_nobody() -> None:
 def test_an_error_that_is_not_about_logd() -> None:
     assert explain(ValueError("something else")) is None
     assert explain(LogdFailed("here it is")) is None  # it is the line, nothing is around it
+    assert error_code(ValueError("something else")) is None
+
+
+def test_the_code_of_an_error_survives_its_travels() -> None:
+    failed = pickle.loads(pickle.dumps(LogdFailed("no topic x", "not-found")))
+    assert (str(failed), error_code(failed)) == ("logd error not-found: no topic x", "not-found")
+    assert str(LogdFailed("Spark needs Java")) == "Spark needs Java"
 
 
 # -- Java -----------------------------------------------------------------------------------------
