@@ -42,12 +42,10 @@ def archive(
     log-cli archive /var/archive
     log-cli archive s3://bucket/logs 'web-*' --store-options keys.toml
     """
-    from logd.pipeline.manifest import Manifest
-    from logd.pipeline.session import check_installed
-
-    check_installed()
     store = jobs.open_archive(archive, store_options)
     if list_:
+        from logd.pipeline.manifest import Manifest
+
         files = Manifest(store).existing().files
         with stdout() as out:
             out.write("".join(f"{path}\n" for path in sorted(files)).encode())
@@ -65,14 +63,13 @@ def archive(
 
 
 def _print(url: str, report: Report, output: Table) -> None:
-    rows: list[tuple[object, ...]] = [HEAD]
-    rows += [(*counts[:-1], bytes_text(counts.bytes)) for counts in report.topics]
     with stdout() as out:
         if output is Table.json:
             counts = [one._asdict() for one in report.topics]
             out.write(json_line({"archive": url} | report._asdict() | {"topics": counts}))
             return
-        out.write(f"{table(rows)}\n".encode())
+        rows = [(*counts[:-1], bytes_text(counts.bytes)) for counts in report.topics]
+        out.write(f"{table([HEAD, *rows])}\n".encode())
         if report.joined_files:
             joined = f"{report.joined_files} small files became {report.into_files}"
             out.write(f"{joined}\n".encode())

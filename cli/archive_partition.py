@@ -29,9 +29,7 @@ def archive_partition(
     \b
     delete-hook = ["/opt/logd/bin/log-cli", "archive-partition", "/var/archive"]
     """
-    from logd.pipeline.session import check_installed
-
-    check_installed("numpy", "pyarrow")
+    store = jobs.open_archive(archive, store_options, "numpy", "pyarrow")
     from logd.commands import checked_topic
     from logd.pipeline.partition_file import archive_partition as archive_file
     from logd.pipeline.ranges import Range
@@ -44,9 +42,7 @@ def archive_partition(
             f"this is for the daemon to run, which sets {', '.join(VARIABLES)};"
             " by hand, use `log-cli archive`"
         ) from None
-    done = archive_file(
-        jobs.open_archive(archive, store_options), file, checked_topic(topic), range_
-    )
+    done = archive_file(store, file, checked_topic(topic), range_)
     print(
         f"archived {done.topic} {done.first}..{done.next - 1}: {counted(done.read, 'message')} ="
         f" {done.already} already there + {done.written} written + {done.lost} lost;"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +14,6 @@ from cli.import_ import UntilTime
 from cli.output import Form, notice
 from cli.read import Limit, Since
 from cli.show import Output, Quiet, Template
-from cli.since import window
 from logd.shown import counted
 
 if TYPE_CHECKING:
@@ -77,19 +75,14 @@ def history(
     """
     if to_file is not None and into is not None:
         raise Misuse("give --to-file or --into, not both")
-    from logd.pipeline.session import check_installed
-
-    check_installed()
-    from logd.pipeline.choosing import Window
+    store = jobs.open_archive(archive, store_options)
     from logd.pipeline.history import History, Question, wrong_with
 
     if grep is not None and (problem := wrong_with(grep)):
         raise Misuse(f"--grep {grep} is no regular expression: {problem}")
     address = connect.address(ctx, host)
     topics = topic or []
-    chosen = Window(*window(since, until, time.time_ns() // 1_000_000))
-    question = Question(topics, chosen, grep, where, limit)
-    store = jobs.open_archive(archive, store_options)
+    question = Question(topics, jobs.window(since, until), grep, where, limit)
     job = History(
         store, None if archive_only else address, jobs.spark("history", master, quiet),
         lambda text: notice(text, quiet),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
@@ -12,7 +11,6 @@ from cli.output import Table, json_line, notice, stdout, table
 from cli.read import Since
 from cli.reports import Output
 from cli.show import Quiet
-from cli.since import window
 
 Into = Annotated[
     str | None,
@@ -40,16 +38,11 @@ def import_(
     \b
     log-cli import /var/archive app --into app-again --since 2026-01-31T00:00:00Z
     """
-    from logd.pipeline.session import check_installed
-
-    check_installed()
-    from logd.pipeline.choosing import Window
+    store = jobs.open_archive(archive, store_options)
     from logd.pipeline.imports import import_ as run
 
-    chosen = Window(*window(since, until, time.time_ns() // 1_000_000))
-    store = jobs.open_archive(archive, store_options)
     counts = run(
-        store, connect.address(ctx, host), topic or [], into, chosen,
+        store, connect.address(ctx, host), topic or [], into, jobs.window(since, until),
         jobs.spark("import", master, quiet), lambda text: notice(text, quiet),
     )  # fmt: skip
     with stdout() as out:
@@ -57,6 +50,5 @@ def import_(
             topics = [one._asdict() for one in counts]
             out.write(json_line({"archive": store.url, "topics": topics}))
         else:
-            rows: list[tuple[object, ...]] = [HEAD]
-            rows += [(c.topic, c.into, c.messages, c.already, c.written) for c in counts]
-            out.write(f"{table(rows)}\n".encode())
+            rows = [(c.topic, c.into, c.messages, c.already, c.written) for c in counts]
+            out.write(f"{table([HEAD, *rows])}\n".encode())

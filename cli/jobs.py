@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,11 +18,13 @@ from cli.completion import complete_topic
 from cli.failures import Misuse
 from cli.output import notice
 from cli.progress import is_watched
+from cli.since import parse_since
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from logd.pipeline.archive import StartSpark
+    from logd.pipeline.choosing import Window
     from logd.pipeline.stores import Store
 
 LOOK_S = 0.2  # between two looks at how far the tasks are
@@ -54,8 +57,14 @@ StoreOptions = Annotated[
 ]
 
 
-def open_archive(url: str, options: Path | None) -> Store:
-    """Keys come from a file or from the environment, never from the command line."""
+def open_archive(url: str, options: Path | None, *packages: str) -> Store:
+    """Where the packages that the command needs are there; without names, those of a Spark job.
+
+    Keys come from a file or from the environment, never from the command line.
+    """
+    from logd.pipeline.session import check_installed
+
+    check_installed(*packages)
     from logd.pipeline.stores import open_store
 
     settings: dict[str, str] = {}
@@ -69,6 +78,18 @@ def open_archive(url: str, options: Path | None) -> Store:
                 f'{options} is no TOML ({error}); write lines such as region = "eu-1"'
             ) from None
     return open_store(url, settings)
+
+
+def window(since: str | None, until: str | None) -> Window:
+    """A stretch of time; from the first on, or without an end, as far as nothing is given."""
+    from logd.pipeline.choosing import Window
+
+    chosen, now_ms = Window(), time.time_ns() // 1_000_000
+    if since is not None:
+        chosen = chosen._replace(since_ms=parse_since(since, now_ms))
+    if until is not None:
+        chosen = chosen._replace(until_ms=parse_since(until, now_ms, "--until"))
+    return chosen
 
 
 def spark(name: str, master: str | None, quiet: bool) -> StartSpark:

@@ -10,7 +10,7 @@ import os
 import re
 import string
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import cache
@@ -115,7 +115,7 @@ def _pieces(template: str) -> Iterator[tuple[bytes, str]]:
         yield os.fsencode(text), field or ""
 
 
-def table(rows: list[tuple[object, ...]]) -> str:
+def table(rows: Sequence[tuple[object, ...]]) -> str:
     """Rows of text with aligned columns: the first one to the left, numbers to the right."""
     widths = [max(len(str(cell)) for cell in column) for column in zip(*rows, strict=True)]
     lines = []

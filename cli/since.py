@@ -34,11 +34,3 @@ def parse_since(text: str, now_ms: int, option: str = "--since") -> int:
         raise Misuse(
             f"{option} {text} is no time; write 10m, 1h30m, 2026-01-31T12:00:00Z or @<unix ms>"
         ) from None
-
-
-def window(since: str | None, until: str | None, now_ms: int) -> tuple[int, ...]:
-    """Both ends of a stretch of time, as far as they are given: all of time, or from the first."""
-    if until is None:
-        return () if since is None else (parse_since(since, now_ms),)
-    start_ms = 0 if since is None else parse_since(since, now_ms)
-    return start_ms, parse_since(until, now_ms, "--until")
