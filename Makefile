@@ -70,11 +70,11 @@ $(FUZZ_READY): $(READY)
 	@touch $@
 
 run: $(READY)
-	@echo "logd starts on 127.0.0.1:1774; its data is in ./$(DATA). Stop it with Ctrl-C. In another terminal, try:"
+	@echo "logd starts on $${LOGD_HOST:-127.0.0.1:1774}; its data is in ./$(DATA). Stop it with Ctrl-C. In another terminal, try:"
 	@echo "  $(BIN)/log-cli write app 'hello, log'"
 	@echo "  $(BIN)/log-cli read app"
 	@echo "  $(BIN)/log-cli read app --forever"
-	@echo "or open http://127.0.0.1:1775/ in a browser"
+	@echo "or open http://$${LOGD_HTTP_HOST:-127.0.0.1:1775}/ in a browser"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
 test: check packages unit integration clients damage faults web security fuzz operations spark pipeline browser

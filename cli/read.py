@@ -177,7 +177,7 @@ def _end(until: str | None, now_ms: int) -> tuple[int | None, int | None]:
         return None, None
     if re.fullmatch(r"[0-9]{1,18}", until):
         return int(until), None
-    return None, parse_since(until, now_ms, "--until")
+    return None, parse_since(until, now_ms, "--until", "an offset, ")
 
 
 @contextmanager

@@ -21,8 +21,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
 
-def parse_since(text: str, now_ms: int, option: str = "--since") -> int:
-    """The unix milliseconds that this means now. A time without a zone is local time."""
+def parse_since(text: str, now_ms: int, option: str = "--since", other: str = "") -> int:
+    """The unix milliseconds that this means now. A time without a zone is local time.
+
+    `other` is what else the option takes, for whoever wrote neither.
+    """
     if re.fullmatch(r"@[0-9]{1,18}", text):
         return int(text[1:])
     if _DURATION.fullmatch(text):
@@ -32,5 +35,6 @@ def parse_since(text: str, now_ms: int, option: str = "--since") -> int:
         return max(0, (datetime.fromisoformat(text).astimezone(UTC) - _EPOCH) // _MS)
     except (ValueError, OverflowError):
         raise Misuse(
-            f"{option} {text} is no time; write 10m, 1h30m, 2026-01-31T12:00:00Z or @<unix ms>"
+            f"{option} {text} is no time; write {other}10m, 1h30m, 2026-01-31T12:00:00Z"
+            " or @<unix ms>"
         ) from None
