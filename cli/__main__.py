@@ -10,6 +10,7 @@ completion stay quick. An error ends in one sentence on stderr that says what to
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -68,6 +69,20 @@ app.command("history")(history)
 app.command("import")(import_)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from logd import __version__
+
+        print(f"log-cli {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", is_eager=True, callback=_print_version, help="Print it, and exit."),
+]
+
+
 @app.callback()
 def everywhere(
     ctx: typer.Context,
@@ -76,6 +91,7 @@ def everywhere(
     ca: connect.Ca = None,
     cert: connect.Cert = None,
     key: connect.Key = None,
+    version: Version = False,
 ) -> None:
     ctx.obj = connect.Everywhere(host, token_file, ca, cert, key)
 

@@ -9,7 +9,6 @@ import typer
 from cli import connect, failures, jobs
 from cli.numbers import bytes_text
 from cli.output import Table, json_line, notice, stdout, table
-from cli.reports import Output
 from cli.show import Quiet
 from logd.shown import counted
 
@@ -32,11 +31,13 @@ def archive(
     no_join: NoJoin = False,
     master: jobs.Master = None,
     store_options: jobs.StoreOptions = None,
-    output: Output = Table.text,
+    output: jobs.Output = Table.text,
     quiet: Quiet = False,
     host: connect.Host = None,
 ) -> None:
-    """Archive what the daemon has and the archive has not yet. Safe to run again at any time.
+    """Archive what the daemon has and the archive has not.
+
+    Safe to run again at any time.
 
     \b
     log-cli archive /var/archive

@@ -24,7 +24,9 @@ VARIABLES = ("LOGD_TOPIC", "LOGD_FIRST", "LOGD_NEXT")
 def archive_partition(
     archive: jobs.Archive, file: Partition, store_options: jobs.StoreOptions = None
 ) -> None:
-    """Archive one partition file, as a delete hook of the daemon. Exits 0 only if it is archived.
+    """Archive one partition file, as a delete hook.
+
+    Exits 0 only if it is archived.
 
     \b
     delete-hook = ["/opt/logd/bin/log-cli", "archive-partition", "/var/archive"]

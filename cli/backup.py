@@ -52,10 +52,10 @@ def backup(
     output: Output = Table.text,
     quiet: Quiet = False,
 ) -> None:
-    """Copy a data directory, also while its daemon runs; again, only what is new.
+    """Copy a data directory, also while its daemon runs.
 
-    The copy is a data directory: check it, read it with --data-dir, or restore it. Exits 3 if a
-    topic could not be copied, or is damaged.
+    Again, it takes only what is new. The copy is a data directory: check it, read it with
+    --data-dir, or restore it. Exits 3 if a topic could not be copied, or is damaged.
 
     \b
     log-cli backup --data-dir /var/lib/logd --to /backup/logd
@@ -72,7 +72,9 @@ def restore(
     output: Output = Table.text,
     quiet: Quiet = False,
 ) -> None:
-    """Copy a backup into a new data directory, and check every byte of it. Then start logd there.
+    """Copy a backup into a new data directory, and check it.
+
+    Every byte is read again. Then start logd there.
 
     \b
     log-cli restore --from /backup/logd --data-dir /var/lib/logd

@@ -25,7 +25,7 @@ PIECE_BUDGET_BYTES = 2 << 20  # what fields and paths may add to one batch
 
 Paths = Annotated[
     list[str],
-    typer.Argument(metavar="PATH...", help="Files, or globs in quotes: '/var/log/app/**/*.log'."),
+    typer.Argument(metavar="PATH", help="Files, or globs in quotes: '/var/log/app/**/*.log'."),
 ]
 Topic = Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="Where to.")]
 Hosts = Annotated[
@@ -102,7 +102,14 @@ def forward(
     spool_bytes: SpoolBytes = 1 << 30,
     quiet: Quiet = False,
 ) -> None:
-    """Ship files to a topic as they grow, through rotations, restarts and the daemon's absence."""
+    """Ship files to a topic as they grow.
+
+    Each line once, through rotations, restarts and the daemon's absence, until Ctrl-C.
+
+    \b
+    log-cli forward /var/log/syslog --topic syslog
+    log-cli forward '/var/log/nginx/*.log' --topic web --parse combined
+    """
     from logd.commands import checked_topic
     from logd.forward.chain import Patience
     from logd.forward.forwarder import Forwarder, Options, remember

@@ -66,11 +66,14 @@ def history(
     quiet: Quiet = False,
     host: connect.Host = None,
 ) -> None:
-    """Search the archive and what is still in the daemon, by time, each message once.
+    """Search the archive and the daemon as one.
+
+    What is archived and what is still in the daemon, by time, each message once.
 
     \b
     log-cli history /var/archive app --since 30d --grep 'status=5..'
-    log-cli history /var/archive 'web-*' --where "text like '%error%'" --to-file errors.parquet
+    log-cli history /var/archive 'web-*' --grep error --to-file errors.parquet
+    log-cli history /var/archive app --where "text like '%error%'"
     log-cli history /var/archive app --since 7d --into last-week
     """
     if to_file is not None and into is not None:

@@ -9,7 +9,6 @@ import typer
 from cli import connect, jobs
 from cli.output import Table, json_line, notice, stdout, table
 from cli.read import Since
-from cli.reports import Output
 from cli.show import Quiet
 
 Into = Annotated[
@@ -29,11 +28,13 @@ def import_(
     until: UntilTime = None,
     master: jobs.Master = None,
     store_options: jobs.StoreOptions = None,
-    output: Output = Table.text,
+    output: jobs.Output = Table.text,
     quiet: Quiet = False,
     host: connect.Host = None,
 ) -> None:
-    """Write archived messages to a daemon, in their order and each once, also when run again.
+    """Write archived messages to a daemon, each once.
+
+    In their order, and none again when it is run again.
 
     \b
     log-cli import /var/archive app --into app-again --since 2026-01-31T00:00:00Z

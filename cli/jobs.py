@@ -16,7 +16,7 @@ import typer
 
 from cli.completion import complete_topic
 from cli.failures import Misuse
-from cli.output import notice
+from cli.output import Table, notice
 from cli.progress import is_watched
 from cli.since import parse_since
 
@@ -46,6 +46,7 @@ Master = Annotated[
     str | None,
     typer.Option(metavar="URL", help="A Spark cluster: spark://host:7077. [default: local[*]]"),
 ]
+Output = Annotated[Table, typer.Option("-o", "--output", help="text: a table. json: one object.")]
 StoreOptions = Annotated[
     Path | None,
     typer.Option(

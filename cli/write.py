@@ -20,7 +20,7 @@ from cli import connect
 from cli.failures import Misuse
 from cli.output import notice
 from cli.progress import progress
-from cli.show import Quiet, Topic
+from cli.show import Topic
 from logd.shown import counted
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ Files = Annotated[
         help="Write the lines of this file. May be repeated.",
     ),
 ]
+Silent = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing, unless it fails.")]
 
 
 def write(
@@ -52,7 +53,7 @@ def write(
     messages: Messages = None,
     file: Files = None,
     compress: Annotated[bool, typer.Option("--compress", help="Send and store as zstd.")] = False,
-    quiet: Quiet = False,
+    quiet: Silent = False,
     host: connect.Host = None,
 ) -> None:
     """Write messages to a topic, and say where they landed.

@@ -16,17 +16,20 @@ from typing import Any
 
 import typer
 
-from logd import config, config_text, logs
+from logd import __version__, config, config_text, logs
 from logd.disk import SyncFailed
 from logd.errors import LogdError
 
 
-def serve(ctx: typer.Context, **flags: Any) -> None:
+def serve(ctx: typer.Context, version: bool, **flags: Any) -> None:
     """Keep append-only topics on this machine's disk and serve them over a line protocol.
 
     Every option can also be set as LOGD_<NAME> in the environment, or by its name in the TOML file
     that --config names. Try it with: log-cli write app hello; log-cli read app
     """
+    if version:
+        print(f"logd {__version__}")
+        raise typer.Exit
     if ctx.invoked_subcommand is not None:
         ctx.obj = flags
         return
@@ -98,7 +101,7 @@ def _options() -> list[inspect.Parameter]:
         flag = config.flag(field.name)
         option = typer.Option(
             None, f"--{flag}", help=field.metadata["help"], metavar="VALUE",
-            show_default=str(field.default),
+            show_default=config_text.default_text(field) or False,
         )  # fmt: skip
         parameters.append(_parameter(flag.replace("-", "_"), option, str | None))
     return parameters
@@ -119,7 +122,9 @@ def main() -> None:
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     options = _options()
     sample: Any = typer.Option(False, "--sample", help="print a commented TOML file instead")
-    app.callback(invoke_without_command=True)(_with(serve, _CONTEXT, *options))
+    version: Any = typer.Option(False, "--version", help="print it, and exit")
+    about = _parameter("version", version, bool)
+    app.callback(invoke_without_command=True)(_with(serve, _CONTEXT, *options, about))
     shown = _with(show_config, _CONTEXT, _parameter("sample", sample, bool), *options)
     app.command("config")(shown)
     app.command("token")(make_token)

@@ -55,6 +55,12 @@ def listing(settled: Settled) -> str:
     return "\n".join(lines + _sections(settled.config)) + "\n"
 
 
+def default_text(field: Any) -> str:
+    """A setting's default as a person would write it behind a flag; "" where there is none."""
+    text = _toml(field, field.default).strip('"')
+    return "" if text == "[]" else text
+
+
 def _sections(config: Config) -> list[str]:
     by_name = {field.name: field for field in fields()}
     lines = []

@@ -329,3 +329,7 @@ def test_help() -> None:
         code, out, _ = log_cli("", command, "-h")
         assert code == 0
         assert b"--host" in out
+
+
+def test_version() -> None:
+    assert log_cli("", "--version") == (0, b"log-cli 0.1.0\n", "")

@@ -264,6 +264,10 @@ def test_typing_messages(terminal: Terminal, daemon: Daemon) -> None:
         "repair",
         "backup",
         "restore",
+        "forward",
+        "archive",
+        "history",
+        "import",
     ],
 )
 def test_help_has_an_example_and_fits(terminal: Terminal, command: str) -> None:
@@ -272,3 +276,4 @@ def test_help_has_an_example_and_fits(terminal: Terminal, command: str) -> None:
     text = (terminal.directory / "help").read_text()
     assert re.search(rf"^  (\S.* \| )?log-cli {command}", text, re.MULTILINE)
     assert max(map(len, text.splitlines())) <= COLUMNS
+    assert "..." not in text.partition("Commands:")[2]  # each has a line that is whole

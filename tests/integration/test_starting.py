@@ -36,6 +36,17 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         assert "in use" in said
 
 
+def test_help_has_defaults_as_people_write_them() -> None:
+    command = [sys.executable, "-m", "logd"]
+    done = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
+    text = " ".join(done.stdout.split())
+    for default in ("256MiB", "1s", "false", "interval", "127.0.0.1:1774"):
+        assert f"[default: ({default})]" in text
+    assert "()" not in text
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == "logd 0.1.0\n"
+
+
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
