@@ -76,7 +76,8 @@ class TopicsReader:
         self._reading = 0  # threads that have not said that there is no more
         self._threads: list[threading.Thread] = []
         self._client = Client(target)
-        self._add(self._matching(), options.get("start", "first"))
+        for topic in self._unknown():
+            self._add(topic, options.get("start", "first"))
         self._messages = self._run()
 
     def __iter__(self) -> Iterator[TopicMessage]:
@@ -116,17 +117,19 @@ class TopicsReader:
                 found.add(checked_topic(name))
         return found
 
-    def _add(self, topics: set[str], start: Where) -> list[str]:
-        new = sorted(topics - self._readers.keys())
+    def _unknown(self) -> list[str]:
+        """Those that match and are not read yet."""
+        new = sorted(self._matching() - self._readers.keys())
         if len(self._readers) + len(new) > MAX_TOPICS:
             raise BadRequest(f"more than {MAX_TOPICS} topics match; read fewer at a time")
-        options: Options = {**self._options, "start": start}
-        for topic in new:
-            self._readers[topic] = Reader(
-                self._target, topic, patience_s=self._patience_s, on_trouble=self._on_trouble,
-                **options,
-            )  # fmt: skip
         return new
+
+    def _add(self, topic: str, start: Where) -> None:
+        options: Options = {**self._options, "start": start}
+        self._readers[topic] = Reader(
+            self._target, topic, patience_s=self._patience_s, on_trouble=self._on_trouble,
+            **options,
+        )  # fmt: skip
 
     # -- messages -------------------------------------------------------------------------------
 
@@ -178,8 +181,9 @@ class TopicsReader:
 
     def _find(self) -> list[str]:
         """The topics that were made since somebody looked; they are read from now on."""
-        new = self._add(self._matching(), "first")
+        new = self._unknown()
         for topic in new:
+            self._add(topic, "first")
             self._start(topic, self._readers[topic])
         return new
 

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from socket import create_server
+from typing import Any
 
 import pytest
 from daemon import Daemon, running
 
-from logd import Client
+from logd import Client, Reader
+from logd.addresses import ConnectionLost
 from logd.errors import BadRequest, NotFound
 from logd.merging import TopicMessage, TopicsReader
 
@@ -75,6 +77,28 @@ def test_followed_with_topics_that_come_later(clocked: Daemon, merge: str) -> No
         clocked.start()
         push(clocked, "web-b:4", "web-c:5")
         assert sorted(shown([next(messages), next(messages)])) == ["web-b:4", "web-c:5"]
+
+
+def test_a_connection_that_fails_among_new_topics_loses_none(
+    clocked: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [ConnectionLost("cut")]
+
+    def unlucky(target: Any, topic: str, **options: Any) -> Reader:
+        if topic == "web-b" and failures:
+            raise failures.pop()
+        return Reader(target, topic, **options)
+
+    with TopicsReader(clocked.address, ["web-*"], follow=True) as reader:
+        monkeypatch.setattr("logd.merging.Reader", unlucky)
+        push(clocked, "web-a:1", "web-b:2", "web-c:3")
+        messages = iter(reader)
+        assert sorted(shown([next(messages) for _ in range(3)])) == [
+            "web-a:1",
+            "web-b:2",
+            "web-c:3",
+        ]
+    assert not failures
 
 
 def test_closing_it_ends_its_threads(clocked: Daemon) -> None:
