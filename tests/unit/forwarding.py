@@ -134,9 +134,13 @@ class World:
         self._touch(self.path)
 
     def _touch(self, path: Path) -> None:
-        """Times as fine as the clock: a file system's own may be the same for some milliseconds."""
-        now_ns = time.time_ns()
-        os.utime(path, ns=(now_ns, now_ns))
+        """Times as fine as the clock: a file system's own may be the same for some milliseconds.
+
+        The time of change must be near: else the file looks as if it had been renamed since."""
+        now_ns = 0
+        while path.stat().st_ctime_ns - now_ns > 5_000_000:
+            now_ns = time.time_ns()
+            os.utime(path, ns=(now_ns, now_ns))
 
     def _name(self, n: int, kind: str = "") -> Path:
         return self.path.with_name(f"app.log.{n}{kind}")
