@@ -87,8 +87,8 @@ class BlindRound:
         connection = victim.dial()
         exchange(connection, self.pieces, lambda data: None, lambda: True, victim.patience)
         reset(connection)
-        while victim.connections() > 1:
-            pass
+        while victim.stat(b"connections") > 1 or victim.stat(b"waiting_pushes", self.name) > 0:
+            pass  # while a partition is rolled, pushes wait: they are stored behind it
         stored = self._stored(victim)
         assert stored == self._messages[: len(stored)], f"{stored} of {self._messages}"
         if stored:

@@ -131,11 +131,11 @@ class Victim:
         assert sockets <= self._sockets, f"{sockets} sockets are open, not {self._sockets}"
         return self.daemon.rss_bytes()
 
-    def connections(self) -> int:
+    def stat(self, name: bytes, topic: bytes = b"") -> int:
         with self.dial() as connection:
-            connection.sendall(b"STATS\r\nCLOSE\r\n")
+            connection.sendall(b"STATS %s\r\nCLOSE\r\n" % topic if topic else b"STATS\r\nCLOSE\r\n")
             got = b"".join(iter(lambda: connection.recv(1 << 16), b""))
-        return int(got.partition(b"\nconnections: ")[2].split(b"\n")[0])
+        return int(got.partition(b"\n%s: " % name)[2].split(b"\n")[0])
 
 
 @contextmanager
