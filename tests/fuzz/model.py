@@ -62,6 +62,7 @@ class Wrong(Exception):
 @dataclass
 class Topic:
     messages: dict[int, bytes] = field(default_factory=dict)  # those that were acknowledged
+    oldest: int = 0  # of these
     next: int = 0
     first: int = 0  # the highest that was told
     producers: dict[bytes, dict[int, tuple[int, int, str]]] = field(default_factory=dict)
@@ -71,8 +72,9 @@ class Topic:
         offset = self.next
         self.messages.update(enumerate(messages, offset))
         self.next += len(messages)
-        for old in range(min(self.messages), self.next - 60_000):
-            del self.messages[old]  # retention has taken it long ago
+        while self.oldest < self.next - 60_000:
+            self.messages.pop(self.oldest, None)  # retention has taken it long ago
+            self.oldest += 1
         return offset, len(messages)
 
     def lag(self, offset: int) -> bytes:
