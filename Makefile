@@ -48,7 +48,7 @@ help:
 	@echo "make clean   remove the environment and what was built; your data stays"
 
 # What is compiled is built anew when its source has changed.
-$(READY): pyproject.toml constraints.txt logd/_lines.c logd/express.py logd/express.pxd
+$(READY): pyproject.toml constraints.txt logd/_lines.c $(wildcard logd/*.pxd) logd/express.py logd/intake.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "logd needs Python 3.11 or later; $(PYTHON) is older. Try: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || ./packages.sh python3-venv

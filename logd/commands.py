@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from logd.batch import body_sum, compress, encode_body
+from logd.batch import Buffer, body_sum, compress, encode_body
 from logd.errors import BadRequest, Internal
 from logd.replies import NotLogd, Reply
 from logd.requests import MAX_WAIT_MS, Push, Read, Where, push_line, read_line, topic_name, where
@@ -24,7 +24,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 class Command(NamedTuple, Generic[T]):
     line: bytes
-    body: bytes | bytearray
+    body: Buffer
     answer: Callable[[Reply], T]
     wait_ms: int = 0  # how much longer than usual its reply may take
 

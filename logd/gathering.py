@@ -1,8 +1,8 @@
 """Messages one by one in, batches out: the half of a writer that a program's threads meet.
 
-`write` takes no lock: it appends to a list and adds to a count, and only when the count passes the
-limit does it take the lock and `_attend`. A lock per message would halve the rate (measured: 460
-instead of 240 ns per message). Why that is safe with threads:
+`write`, in `intake`, takes no lock: it appends to a list and adds to a count, and only when the
+count passes the limit does it take the lock and `_attend`. A lock per message would more than
+double what it takes. Why that is safe with threads:
 
 - a list's append, slice and slice deletion are atomic, the list is never replaced, and only the
   holder of the lock takes messages out of it: no message is lost or doubled;
@@ -25,12 +25,12 @@ from typing import Literal
 
 from logd.addresses import ConnectionLost
 from logd.delivery import Delivery
+from logd.intake import ATTEND, Intake
 from logd.outbox import Batch
 from logd.packing import Packer
 
 DISK_RETRY_S = 1.0  # where the spool's disk took nothing more
 
-_ATTEND = -1  # a limit that every write exceeds
 _PIECE = 64  # messages that write_many looks at together
 
 Full = Literal["wait", "raise", "drop"]
@@ -40,26 +40,22 @@ class QueueFull(Exception):
     """So much waits for the daemon that the message was not taken. Try again later, or drop it."""
 
 
-class Gathering:
+class Gathering(Intake):
     """The buffer of a writer. Whoever inherits it has `_delivery` take the batches."""
 
     __slots__ = (
-        "_append",
         "_batch_bytes",
-        "_buffer",
         "_closed",
         "_cut",
         "_delivery",
         "_disk_error",
         "_full",
         "_futures",
-        "_limit",
         "_linger_s",
         "_lock",
         "_oldest_s",
         "_packer",
         "_room_bytes",
-        "_size",
         "_topic",
         "dropped",
     )
@@ -71,29 +67,18 @@ class Gathering:
     ) -> None:  # fmt: skip
         if batch_bytes < 1:
             raise ValueError("batch_bytes must be at least 1")
+        super().__init__()
         self._topic = topic
         self._batch_bytes, self._linger_s = batch_bytes, linger_s or 0.0
         self._full, self._room_bytes = full, room_bytes
         self._packer = Packer(topic, compressed=compress)
         self._lock = threading.Lock()
-        self._buffer: list[bytes] = []
-        self._append = self._buffer.append
-        self._size, self._limit = 0, _ATTEND
         self._oldest_s = 0.0  # when the oldest buffered message came
         self._cut = 0  # messages that have left the buffer so far
         self._futures: dict[int, Future[int]] = {}  # by how many messages came before
         self._disk_error: OSError | None = None
         self._closed = False
         self.dropped = 0
-
-    def write(self, message: bytes) -> None:
-        """Add one message. It is safe in the log only when `flush` or `close` has returned."""
-        if type(message) is not bytes:
-            raise TypeError(f"a message is bytes, not {type(message).__name__}")
-        self._append(message)
-        self._size += len(message) + 1
-        if self._size > self._limit:
-            self._attend(message)
 
     def write_many(self, messages: Iterable[bytes]) -> None:
         """The same as `write` for each, at half the cost."""
@@ -118,7 +103,7 @@ class Gathering:
         future.set_running_or_notify_cancel()  # it cannot be cancelled
         with self._lock:
             self._check()
-            self._append(message)
+            self._buffer.append(message)
             self._size += len(message) + 1
             place = self._place_of(message, is_new=True)
             assert place is not None
@@ -133,7 +118,7 @@ class Gathering:
         if failure is None and not self._closed:
             return
         self._buffer.clear()
-        self._limit = _ATTEND
+        self._limit = ATTEND
         error = failure or ConnectionLost("the writer was closed before this was stored")
         self._delivery.resolve(list(self._futures.items()), error)
         self._futures.clear()
@@ -150,7 +135,7 @@ class Gathering:
 
     def _sort(self, message: bytes) -> None:
         """The newest message passed the limit, or there is none yet: begin a batch, or end one."""
-        if self._limit == _ATTEND and self._buffer:
+        if self._limit == ATTEND and self._buffer:
             self._begin()
         while self._buffer and self._size > self._limit:
             if self._is_full or not self._sent(len(self._buffer) - 1 or 1):
@@ -180,7 +165,7 @@ class Gathering:
         del self._buffer[place]
         self._size -= len(message) + 1
         if not self._buffer:
-            self._limit = _ATTEND
+            self._limit = ATTEND
         before, at = self._futures, self._cut + place
         self._futures = {p - (p > at): future for p, future in before.items() if p != at}
         if at in before:
@@ -242,7 +227,7 @@ class Gathering:
             if batch.number:
                 del self._buffer[: batch.messages]
                 # Only now: a write that still saw the old limit has its message in the buffer.
-                self._limit = _ATTEND
+                self._limit = ATTEND
                 self._cut = end
         if batch.offers:
             self._futures = {p: f for p, f in self._futures.items() if p >= end}
@@ -262,4 +247,4 @@ class Gathering:
         return self._linger_s if self._buffer else None
 
     def failed(self) -> None:
-        self._limit = _ATTEND  # so that the next write notices
+        self._limit = ATTEND  # so that the next write notices

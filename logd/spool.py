@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from logd.batch import Found, encode_header, scan
+from logd.batch import Buffer, Found, encode_header, scan
 from logd.commands import checked_producer
 from logd.errors import BadRequest, DamagedBatch
 from logd.outbox import new_producer
@@ -281,7 +281,7 @@ def _note(segment: _Segment, found: Found) -> str:
         return file.read(found.header.head_size).split(b" ")[-2].decode("ascii")
 
 
-def _write(file: int, buffers: list[bytes | bytearray], position: int) -> None:
+def _write(file: int, buffers: list[Buffer], position: int) -> None:
     data = memoryview(b"".join(buffers))
     while data:
         written = os.pwrite(file, data, position)

@@ -223,7 +223,6 @@ def test_a_write_that_still_saw_the_old_limit_is_not_forgotten(daemon: FakeDaemo
     with Writer(daemon.address, "app", linger_s=0.001) as writer:
         Racing.late.append(b"late")
         writer._buffer = Racing()
-        writer._append = writer._buffer.append
         writer.write(b"early")
         writer.flush()
         daemon.wait_for(lambda: daemon.next == 2)
@@ -240,7 +239,6 @@ def test_write_many_that_saw_the_old_limit_is_not_forgotten(daemon: FakeDaemon) 
 
     with Writer(daemon.address, "app", linger_s=0.001) as writer:
         writer._buffer = Emptied()
-        writer._append = writer._buffer.append
         writer._limit = 1000
         writer.write_many([b"one", b"two"])
         daemon.wait_for(lambda: daemon.next == 2)

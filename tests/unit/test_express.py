@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import socket
 import sys
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from compiled import forms, source
 
-import logd
-from logd import express as installed
 from logd.batch import JOIN_BYTES
 from logd.errors import BadRequest, LogdError
 from logd.protocol import Budget, Parser
@@ -23,18 +20,7 @@ from logd.protocol import Budget, Parser
 PUSH = b"PUSH app 6\r\nhello\n"
 
 
-def source() -> ModuleType:
-    """express.py itself, whatever was compiled from it."""
-    path = Path(logd.__file__).with_name("express.py")
-    spec = importlib.util.spec_from_file_location("express_source", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-FORMS = [pytest.param(source(), id="source"), pytest.param(installed, id="installed")]
+FORMS = forms("express")
 
 
 class Topic:
@@ -338,7 +324,7 @@ def test_without_a_compiler_all_is_left_to_the_transport(
     pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "logd._lines", None)
-    module = source()
+    module = source("express")
     topic = Topic(module)
     made = connection(module, topic)
     made._socket = pair[0].fileno()

@@ -49,7 +49,8 @@ ASYNCIO = (
 DAEMON = {*STORAGE, "hooks", "bulk", "sending", "tcp", "server"}
 CLIENTS = (
     "bookmarks", "client", "link", "attendant", "backlog", "dialing", "delivery", "spool",
-    "gathering", "reader", "writer", "merging", "forks", "lossy", "records", "handler", "__init__",
+    "intake", "gathering", "reader", "writer", "merging", "forks", "lossy", "records", "handler",
+    "__init__",
 )  # fmt: skip
 LOOPS = {
     "aiohttp", "asyncio", "http", "select", "selectors", "signal", "socket", "socketserver", "ssl",
