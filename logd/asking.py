@@ -12,7 +12,9 @@ from logd.errors import LogdError, ShuttingDown
 from logd.group import Batch
 from logd.replies import parse_reply
 from logd.requests import Push, Pushes, Read, Request, Tail
-from logd.service import Reply, Service, Waiting
+from logd.service import Reply, Service
+from logd.topic import Topic
+from logd.waiting import Waiting
 
 _UNCHECKED = Batch(b"", LINES, 0, "")
 
@@ -20,21 +22,18 @@ _UNCHECKED = Batch(b"", LINES, 0, "")
 class _Asked:
     """A door for one question. A question that waits ends with whoever waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, service: Service) -> None:
         self.answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting: Waiting | None = None
+        self._service = service
 
     def reply(self, reply: Reply) -> None:
         if not self.answer.done():
             self.answer.set_result(reply)
 
-    def waits(self, waiting: Waiting) -> None:
-        self._waiting = waiting
-        self.answer.add_done_callback(lambda answer: self._cancel(answer))
-
-    def _cancel(self, answer: asyncio.Future[Reply]) -> None:
-        if answer.cancelled() and self._waiting is not None:
-            self._waiting.cancel()
+    def waits(self, topic: Topic, offset: int, read: Read) -> None:
+        waiting = Waiting(self._service, self)
+        waiting.begin(topic, offset, read)
+        self.answer.add_done_callback(lambda _: waiting.end())
 
 
 class _Pushing:
@@ -76,7 +75,7 @@ class Asking:
 
     async def reply(self, request: Request) -> Reply:
         """The answer to any command but a push, as the protocol has it."""
-        asked = _Asked()
+        asked = _Asked(self.service)
         self.service.handle(self._check(request), asked)
         return await asked.answer
 

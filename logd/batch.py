@@ -26,7 +26,7 @@ ENCODINGS = (LINES, SIZED, LINES_ZSTD, SIZED_ZSTD)
 GAP = "gap"
 JOIN_BYTES = 64 * 1024  # the largest batch made by joining plain pushes
 SMALL_BYTES = 16 * 1024  # those that are larger are not worth the copy
-_LF = 10
+LF = 10
 NO_ID = "-"
 
 _NUMBER = rb"(0|[1-9][0-9]{0,18})"
@@ -35,7 +35,7 @@ _HEADER = re.compile(
     rb" ([0-9a-f]{16}) (-|[A-Za-z0-9._-]{1,64}:(?:0|[1-9][0-9]{0,18})) (?:[!-~]+ )*)"
     rb"([0-9a-f]{8})\r\n"
 )  # fmt: skip
-_SIZES = re.compile(rb"(?:0|[1-9][0-9]{0,9})(?: (?:0|[1-9][0-9]{0,9}))*")
+_SIZES = re.compile(rb"((?:0|[1-9][0-9]{0,9}+)(?: (?:0|[1-9][0-9]{0,9}+))*+)\n")
 _NOTHING = memoryview(b"")
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -209,10 +209,10 @@ def inflate(body: Buffer, limit_bytes: int) -> bytes:
         raise BadRequest(f"the body is not one sound zstd frame: {error}") from None
 
 
-def count_messages(body: bytes | bytearray, enc: str) -> int:
+def count_messages(body: Buffer, enc: str) -> int:
     """How many messages an uncompressed body holds; BadRequest where it does not add up."""
     if enc == LINES:
-        if not body.endswith(b"\n"):
+        if not len(body) or body[-1] != LF:
             raise BadRequest("a body of lines must end in LF")
         return count_lf(body)
     return len(_sizes(body)[0])
@@ -223,7 +223,7 @@ def split_body(body: Buffer, enc: str, limit_bytes: int = 1 << 30) -> list[bytes
     if enc.endswith("+zstd"):
         body, enc = inflate(body, limit_bytes), enc.removesuffix("+zstd")
     if enc == LINES:
-        if not len(body) or body[-1] != _LF:
+        if not len(body) or body[-1] != LF:
             raise BadRequest("a body of lines must end in LF")
         return split_lines(body)
     body = bytes(body)
@@ -235,7 +235,7 @@ def split_body(body: Buffer, enc: str, limit_bytes: int = 1 << 30) -> list[bytes
     return messages
 
 
-def _sizes(body: bytes | bytearray) -> tuple[list[int], int]:
+def _sizes(body: Buffer) -> tuple[list[int], int]:
     """The sizes in a sized body's first line, and where its messages start."""
     line, start = sizes_line(body)
     sizes = list(map(int, line.split(b" ")))
@@ -244,9 +244,9 @@ def _sizes(body: bytes | bytearray) -> tuple[list[int], int]:
     return sizes, start
 
 
-def sizes_line(body: bytes | bytearray) -> tuple[bytes | bytearray, int]:
+def sizes_line(body: Buffer) -> tuple[bytes, int]:
     """A sized body's first line, which is numbers and spaces, and where its messages start."""
-    end = body.find(b"\n")
-    if end < 0 or not _SIZES.fullmatch(body, 0, end):
+    match = _SIZES.match(body)
+    if match is None:
         raise BadRequest("a sized body must start with a line of sizes")
-    return body[:end], end + 1
+    return match[1], match.end()

@@ -40,7 +40,6 @@ class CopyingConnection(Connection):
 
     def reply(self, reply: Reply) -> None:
         if reply.slices and not self._closing:
-            self._waiting = None
             self._copying = asyncio.ensure_future(self._copy(reply))
             self._connections.copying += 1
             self._copying.add_done_callback(self._copied)

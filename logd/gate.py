@@ -7,9 +7,11 @@ to, and looked up from then on. Sans I/O.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from logd.access import Access, Grant, is_for_anybody
 from logd.errors import LogdError, TopicLimit, Unauthorized
-from logd.requests import Auth, Ping, Push, Pushes, Refused, Request
+from logd.requests import Auth, Mixed, Ping, Push, Pushes, Refused, Request
 
 
 class Gate:
@@ -27,7 +29,7 @@ class Gate:
 
     def admit(self, requests: list[Request]) -> list[Request]:
         out: list[Request] = []
-        for request in requests:
+        for request in _apart(requests, self.pushed):
             if isinstance(request, Pushes) and request.topic in self.pushed:
                 out.append(request)
                 continue
@@ -70,3 +72,12 @@ class Gate:
         self._grant = access.named(name) if access is not None and name is not None else None
         self.pushed.clear()
         return self.is_known or not was_known
+
+
+def _apart(requests: list[Request], pushed: set[str]) -> Iterator[Request]:
+    """Each push by itself, unless it is known that all of them are allowed."""
+    for request in requests:
+        if isinstance(request, Mixed) and not pushed.issuperset(request.runs):
+            yield from request.one_by_one()
+        else:
+            yield request

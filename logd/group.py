@@ -16,7 +16,7 @@ from logd.partition import Placed
 class Batch(NamedTuple):
     """A checked batch to be stored as its producer made it."""
 
-    body: bytes | bytearray
+    body: Buffer
     enc: str
     messages: int
     sum: str
@@ -42,7 +42,7 @@ class Group:
         self.buffers: list[Buffer] = []
         self.placed: list[Placed] = []
         self.size = 0  # in bytes, but for the header of a batch that is still being joined
-        self._joined: list[bytes | bytearray] = []
+        self._joined: list[Buffer] = []
         self._joined_bytes = 0
         self._joined_first = next_
 
@@ -51,13 +51,13 @@ class Group:
         """How many there are, the one that is still being joined included."""
         return len(self.placed) + bool(self._joined)
 
-    def add_plain(self, bodies: list[bytes | bytearray], counts: list[int] | None) -> int:
+    def add_plain(self, bodies: list[Buffer], counts: list[int] | None) -> int:
         """A run of plain pushes, at most one batch of them; returns the first one's offset."""
         offset, size = self.next, len(bodies[0])
         messages = len(bodies) if counts is None else sum(counts)
         if size > SMALL_BYTES and len(bodies) == 1:
             return self.add(Batch(bodies[0], LINES, messages, body_sum(bodies[0])))
-        total = size * len(bodies)
+        total = sum(map(len, bodies))
         if self._joined_bytes + total > JOIN_BYTES:
             self._close_joined()
         self._joined += bodies
@@ -65,6 +65,11 @@ class Group:
         self.size += total
         self.next = offset + messages
         return offset
+
+    def add_alone(self, body: Buffer, messages: int) -> int:
+        """A plain push that nothing else will be joined with; returns its offset."""
+        self.size += len(body)
+        return self._place(body, LINES, messages, body_sum(body), NO_ID)
 
     def add(self, batch: Batch) -> int:
         """One batch as it is; returns its offset."""

@@ -15,13 +15,16 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from logd.batch import JOIN_BYTES, LINES, MAX_NUMBER, NO_ID, SMALL_BYTES, count_lf
+from logd.batch import JOIN_BYTES, LF, LINES, MAX_NUMBER, NO_ID, SMALL_BYTES, Buffer, count_lf
 from logd.errors import BadRequest, BadTopic, Busy, LogdError, TooLarge, UnknownCommand
 from logd.requests import (
     COMMANDS,
+    MAX_WAIT_MS,
     PUSH_OPTIONS,
+    Mixed,
     Push,
     Pushes,
+    Read,
     Refused,
     Request,
     number,
@@ -32,8 +35,13 @@ from logd.requests import (
 
 MAX_LINE_BYTES = 1024
 MAX_ONE_LINE_BYTES = 64 * 1024
+_MAX_LIKELY_BYTES = 1 << 20
 
 _PLAIN_PUSH = re.compile(rb"(?i:PUSH) ([A-Za-z0-9][A-Za-z0-9._-]{0,127}) ([0-9]{1,19})\r?\n")
+_PLAIN_READ = re.compile(
+    rb"(?i:READ) ([A-Za-z0-9][A-Za-z0-9._-]{0,127}) ([0-9]{1,18}) ([1-9][0-9]{0,17})"
+    rb"(?: bytes=([0-9]{1,18}))?(?: wait=([0-9]{1,18}))?\r?\n"
+)  # as clients write it; all else is read word by word
 _ONE_LINE_LIMIT = f"a one-line message is at most {MAX_ONE_LINE_BYTES} bytes"
 _LENGTH = "the length of a PUSH"
 _BUSY = "too many unfinished pushes are under way; retry"
@@ -82,6 +90,7 @@ class Parser:
         self._left = 0  # bytes of body still to come, or still to drop
         self.begun = 0
         self.again: Again | None = None
+        self.likely_bytes = 0  # the next body's, if the last one was large
 
     def feed(self, data: bytes) -> list[Request]:
         self.again = None
@@ -95,6 +104,17 @@ class Parser:
         if begins or out:
             self.begun += 1
         return out
+
+    def feed_large(self, data: memoryview) -> list[Request]:
+        """The same as `feed`, without a copy of a whole body; nobody changes `data` any more."""
+        if self._rest or self._state != self._in_commands or self.closed:
+            return self.feed(bytes(data))
+        match = _PLAIN_PUSH.match(data)
+        if match is not None and 0 < int(match[2]) <= len(data) - match.end():
+            out, done = self._large_plain_push(match, data)
+        else:
+            out, done = self._large_push(data)
+        return out + self.feed(bytes(data[done:])) if done < len(data) else out
 
     @property
     def unfinished(self) -> bool:
@@ -115,6 +135,17 @@ class Parser:
         match = _PLAIN_PUSH.match(data, at)
         if match is not None:
             return self._plain_pushes(match, data, out)
+        match = _PLAIN_READ.match(data, at)
+        if match is not None:
+            topic, where, messages, max_bytes, wait_ms = match.groups()
+            out.append(
+                Read(
+                    topic.decode(), int(where), int(messages),
+                    None if max_bytes is None else int(max_bytes),
+                    0 if wait_ms is None else min(int(wait_ms), MAX_WAIT_MS),
+                )
+            )  # fmt: skip
+            return match.end()
         end = data.find(b"\n", at, at + MAX_LINE_BYTES + 2)
         if end < 0:
             self._rest = data[at:]
@@ -136,7 +167,7 @@ class Parser:
             return start
         begin, end = start, len(data)
         most = JOIN_BYTES // size if size <= SMALL_BYTES else 1
-        bodies: list[bytes | bytearray] = []
+        bodies: list[Buffer] = []
         while (stop := start + size) <= end:
             bodies.append(data[start:stop])
             start = stop
@@ -145,7 +176,12 @@ class Parser:
             start += len(line)
         else:
             stop = 0  # the last command line seen has its body still to come
+        if len(bodies) == 1 and size <= SMALL_BYTES and data.startswith(b"PUSH ", start):
+            done = self._mixed_pushes(data, match.start(), out)
+            if done:
+                return done
         topic = match[1].decode()
+        self.likely_bytes = _likely(size)
         if len(bodies) == 1:
             _plain_one_by_one(topic, bodies, out)
         elif bodies:
@@ -161,6 +197,61 @@ class Parser:
         elif start == end and size <= SMALL_BYTES:
             self.again = Again(topic, line, len(line) + size)
         return start
+
+    def _mixed_pushes(self, data: bytes, at: int, out: list[Request]) -> int:
+        """Single messages whose command lines change from one to the next, up to one batch of them.
+
+        Where they end; 0 if they are not at least two.
+        """
+        end = min(len(data), at + JOIN_BYTES)
+        known: dict[bytes, tuple[str, int]] = {}
+        runs: dict[str, list[Buffer]] = {}
+        turns: list[str] = []
+        while start := data.find(b"\n", at, end) + 1:
+            line = data[at:start]
+            if line not in known:
+                match = _PLAIN_PUSH.fullmatch(line)
+                if match is None or not 0 < int(match[2]) <= self._max_batch_bytes:
+                    break
+                known[line] = match[1].decode(), int(match[2])
+            topic, size = known[line]
+            stop = start + size
+            if stop > end or data.find(b"\n", start, stop) != stop - 1:
+                break
+            if topic in runs:
+                runs[topic].append(data[start:stop])
+            else:
+                runs[topic] = [data[start:stop]]
+            turns.append(topic)
+            at = stop
+        if len(turns) < 2:
+            return 0
+        out.append(Mixed(runs, turns))
+        return at
+
+    def _large_plain_push(
+        self, match: re.Match[bytes], data: memoryview
+    ) -> tuple[list[Request], int]:
+        """What a plain push with its body is, and where it ends."""
+        start, end = match.end(), match.end() + int(match[2])
+        out: list[Request] = []
+        self.again = None
+        self.begun += 1
+        if end - start <= self._max_batch_bytes:
+            _plain_one_by_one(match[1].decode(), [data[start:end]], out)
+        else:
+            self._refuse(self._bad_size(end - start), out)
+        return out, end
+
+    def _large_push(self, data: memoryview) -> tuple[list[Request], int]:
+        """What any other line is, with its body if that is all here, and where it ends."""
+        start = bytes(data[: MAX_LINE_BYTES + 2]).find(b"\n") + 1
+        out = self.feed(bytes(data[:start]))
+        end = start + self._left
+        if self._state != self._in_body or end > len(data):
+            return out, start
+        self._body_is_here(data[start:end], out)
+        return out, end
 
     def _command(self, line: bytes, out: list[Request]) -> None:
         words = line.split(b" ")
@@ -222,7 +313,7 @@ class Parser:
             self._refuse_push(Busy(_BUSY), size, out)
             return
         self._push, self._left, self._body = push, size, bytearray()
-        self._state = self._in_body
+        self._state, self.likely_bytes = self._in_body, _likely(size)
 
     def _in_body(self, data: bytes, at: int, out: list[Request]) -> int:
         end = at + self._left
@@ -251,7 +342,7 @@ class Parser:
             self._body_is_here(self._body, out)
         return out
 
-    def _body_is_here(self, body: bytes | bytearray, out: list[Request]) -> None:
+    def _body_is_here(self, body: Buffer, out: list[Request]) -> None:
         self._budget.give(len(body))
         self._state, self._body = self._in_commands, bytearray()
         push = self._push
@@ -319,10 +410,14 @@ def _push_with(topic: str, given: dict[str, Any]) -> Push:
     return Push(topic, b"", enc, given.get("count"), given.get("sum"), id_)
 
 
-def _plain_one_by_one(topic: str, bodies: list[bytes | bytearray], out: list[Request]) -> None:
+def _likely(size: int) -> int:
+    return size if SMALL_BYTES < size <= _MAX_LIKELY_BYTES else 0
+
+
+def _plain_one_by_one(topic: str, bodies: list[Buffer], out: list[Request]) -> None:
     """Plain pushes of which some hold several messages, or are refused."""
     for body in bodies:
-        if body.endswith(b"\n"):
+        if body[-1] == LF:
             count = count_lf(body)
             out.append(Pushes(topic, [body], [count] if count > 1 else None))
         else:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from logd.batch import ENCODINGS, LINES, MAX_NUMBER, NO_ID
+from logd.batch import ENCODINGS, LINES, MAX_NUMBER, NO_ID, Buffer
 from logd.errors import BadRequest, BadTopic, LogdError
 
 MAX_WAIT_MS = 60_000
@@ -32,15 +32,26 @@ class Pushes(NamedTuple):
     """
 
     topic: str
-    bodies: list[bytes | bytearray]
+    bodies: list[Buffer]
     counts: list[int] | None
+
+
+class Mixed(NamedTuple):
+    """Plain pushes of one message each, to several topics by turns."""
+
+    runs: dict[str, list[Buffer]]  # what each topic gets
+    turns: list[str]  # the topic of each push, in order
+
+    def one_by_one(self) -> list[Pushes]:
+        bodies = {topic: iter(run) for topic, run in self.runs.items()}
+        return [Pushes(topic, [next(bodies[topic])], None) for topic in self.turns]
 
 
 class Push(NamedTuple):
     """One push with options. Its body is checked by whoever stores it."""
 
     topic: str
-    body: bytes | bytearray
+    body: Buffer
     enc: str = LINES
     messages: int | None = None
     sum: str | None = None
@@ -132,6 +143,7 @@ class Refused(NamedTuple):
 
 Request = (
     Pushes
+    | Mixed
     | Push
     | Read
     | Tail

@@ -72,32 +72,8 @@ class Door(Protocol):
     """Whoever asked something other than a push."""
 
     def reply(self, reply: Reply) -> None: ...
-    def waits(self, waiting: Waiting) -> None:
-        """The reply comes when there is something to read, or never if `waiting` is cancelled."""
-
-
-class Waiting:
-    """A READ that waits for messages. Cancel it when its client is gone."""
-
-    def __init__(
-        self, service: Service, topic: Topic, read: Read, wait_ms: int, door: Door
-    ) -> None:
-        self._service, self._topic, self._read, self._door = service, topic, read, door
-        self._timer = service.scheduler.later(wait_ms / 1000, self._give_up)
-        topic.wait(self, self._wake)
-
-    def cancel(self) -> None:
-        self._topic.unwait(self)
-        self._timer.cancel()
-
-    def _wake(self) -> None:
-        """The topic has more; it has let go of this one already."""
-        self._service.read(self._read, self._door)
-        self._timer.cancel()
-
-    def _give_up(self) -> None:
-        self._topic.unwait(self)
-        self._service.read(self._read, self._door)
+    def waits(self, topic: Topic, offset: int, read: Read) -> None:
+        """`topic` ends at `offset`; see to it that this is answered when there is more."""
 
 
 class Service:
@@ -203,8 +179,7 @@ class Service:
             topic = self.store.topic(read.topic)
             offset = topic.view.resolve(read.where)
             if offset == topic.view.next and read.wait_ms and not topic.closing:
-                now = read._replace(where=offset, wait_ms=0)
-                door.waits(Waiting(self, topic, now, read.wait_ms, door))
+                door.waits(topic, offset, read)
                 return
             door.reply(self._read_now(topic, offset, read))
         except NotCached as cold:
@@ -218,31 +193,39 @@ class Service:
             self.refuse(error, door)
 
     def _read_now(self, topic: Topic, offset: int, read: Read) -> Reply:
-        limit = self.config.max_reply_bytes
-        max_bytes = max(1, min(read.max_bytes, limit) if read.max_bytes is not None else limit)
-        fresh = topic.fresh
-        if fresh is not None and fresh.is_all_of(
-            offset, read.messages, min(max_bytes, SMALL_REPLY_BYTES)
-        ):
-            return self._read_fresh(fresh)
-        plan = topic.view.plan(offset, read.messages, max_bytes)
+        plan = topic.view.plan(offset, read.messages, self._max_bytes(read))
         size = sum(part.size for part in plan.slices)
         head = b"BATCHES %d %d %d\r\n" % (offset, plan.messages, size)
-        self.counters["reads"] += 1
-        self.counters["read_bytes"] += size
+        self._count_read(size)
         if size > SMALL_REPLY_BYTES:
             return Reply(head, tuple(plan.slices))
         parts = [part.file.read(part.position, part.size) for part in plan.slices]
         return Reply(b"".join([head, *parts]))
 
-    def _read_fresh(self, fresh: Fresh) -> Reply:
-        """Of those who wait for it, the first one's reply is everybody's."""
+    def fresh_reply(self, topic: Topic, offset: int, read: Read) -> Reply | None:
+        """For one who waited at the end: what was just written, if that is just what he asked for.
+        Of those who did, the first one's reply is everybody's."""
+        fresh = topic.fresh
+        if (
+            fresh is None
+            or fresh.offset != offset
+            or fresh.messages > read.messages
+            or fresh.size > min(self._max_bytes(read), SMALL_REPLY_BYTES)
+        ):
+            return None
         if self._shared[0] is not fresh:
             head = b"BATCHES %d %d %d\r\n" % (fresh.offset, fresh.messages, fresh.size)
             self._shared = fresh, Reply(b"".join([head, *fresh.buffers]))
-        self.counters["reads"] += 1
-        self.counters["read_bytes"] += fresh.size
+        self._count_read(fresh.size)
         return self._shared[1]
+
+    def _max_bytes(self, read: Read) -> int:
+        limit = self.config.max_reply_bytes
+        return limit if read.max_bytes is None else max(1, min(read.max_bytes, limit))
+
+    def _count_read(self, size: int) -> None:
+        self.counters["reads"] += 1
+        self.counters["read_bytes"] += size
 
     def _warm(self, cold: NotCached, read: Read, door: Door, tries: int) -> None:
         def done(_: Any, error: BaseException | None) -> None:

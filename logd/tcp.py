@@ -19,50 +19,20 @@ from logd.errors import LogdError, ShuttingDown
 from logd.express import Express
 from logd.group import Batch
 from logd.protocol import Budget, Parser
-from logd.requests import Push, Pushes, Refused, Request
-from logd.sending import FileSender
-from logd.service import Reply, Service, Waiting
+from logd.requests import Mixed, Push, Pushes, Read, Refused, Request
+from logd.sending import FileSender, send
+from logd.service import Reply, Service
+from logd.slots import MixedSlot, PushSlot, Run, Slot
 from logd.tls import HANDSHAKE_S, DoorContext, is_secure, peer_address
+from logd.topic import Topic
+from logd.waiting import Waiting
 
 _MAX_IN_FLIGHT_BYTES = 2 << 20  # of pushes that one connection waits for
 _BULKY_BYTES = 16 << 10  # in one piece, and a body still goes on behind it
 HIGH_BYTES = 16 << 10  # of replies that a client does not take, beside the one that is too much
 _LINGER_S = 1.0
-_ONE_OK = b"OK %d 1\r\n"
 _UNCHECKED = Batch(b"", LINES, 0, "")
 _SINGLE = Pushes("", [b""], None)
-
-
-class PushSlot:
-    """The place of a push, or a run of pushes, in the order of a connection's replies."""
-
-    __slots__ = ("connection", "content", "holds", "messages", "offset", "reply")
-    clients = 1
-
-    def __init__(self, connection: Connection, content: Pushes | Batch) -> None:
-        self.connection = connection
-        self.content = content
-        self.reply: bytes | None = None
-        self.holds = False
-        self.offset = self.messages = 0
-
-    def stored(self) -> None:
-        content = self.content
-        if not isinstance(content, Pushes):
-            self.reply = b"OK %d %d\r\n" % (self.offset, self.messages)
-        elif content.counts is not None:
-            self.reply = b"OK %d %d\r\n" % (self.offset, content.counts[0])  # a run of one
-        elif len(content.bodies) == 1:
-            self.reply = _ONE_OK % self.offset
-        else:
-            count = len(content.bodies)
-            self.reply = (_ONE_OK * count) % tuple(range(self.offset, self.offset + count))
-        self.connection.answered(self)
-
-    def refused(self, error: LogdError) -> None:
-        count = len(self.content.bodies) if isinstance(self.content, Pushes) else 1
-        self.reply = error.line() * count
-        self.connection.refused(self, error, count)
 
 
 class Connections:
@@ -145,12 +115,20 @@ class Connection(Express, asyncio.Protocol):
         self._settle_single()
         self.received(self.parser.feed(data), len(data))
         self._prepare_singles()
-        if len(data) >= _BULKY_BYTES and not self._is_bulky and self.parser.room() is not None:
+        goes_on = len(data) >= _BULKY_BYTES and self.parser.room() is not None
+        if (goes_on or self.parser.likely_bytes) and not self._is_bulky:
             self._is_bulky = True
             self._transport.pause_reading()
             self._transport.set_protocol(BulkReceiver(self))
             if not self._read_is_paused:
                 self._transport.resume_reading()
+
+    def feed_large(self, data: memoryview) -> None:
+        """From the second large push on; who may not push has not got here."""
+        if not self._closing:
+            self._settle_single()
+            self.received(self.parser.feed_large(data), len(data))
+            self._prepare_singles()
 
     def received(self, requests: list[Request], size: int) -> None:
         self._is_active = True
@@ -178,7 +156,7 @@ class Connection(Express, asyncio.Protocol):
         self.parser.release()
         self._queue.clear()
         if self._waiting is not None:
-            self._waiting.cancel()
+            self._waiting.end()
         if self._sender is not None:
             self._sender.close()
 
@@ -205,6 +183,12 @@ class Connection(Express, asyncio.Protocol):
             slot = PushSlot(self, request)
             self._slots.append(slot)
             self._service.push(request, slot)
+        elif isinstance(request, Mixed):
+            mixed = MixedSlot(self, request)
+            self._slots.append(mixed)
+            for topic, bodies in request.runs.items():
+                run = Pushes(topic, bodies, None)
+                self._service.push(run, Run(mixed, run))
         elif isinstance(request, Push):
             slot = PushSlot(self, _UNCHECKED)
             self._slots.append(slot)
@@ -232,7 +216,7 @@ class Connection(Express, asyncio.Protocol):
         self._slots.append(slot)
         return slot
 
-    def answered(self, slot: PushSlot) -> None:
+    def answered(self, slot: Slot) -> None:
         """A push was answered: send what is now next in order, in one call with what follows it."""
         slots, unsent = self._slots, self._unsent
         if slot.holds:
@@ -251,20 +235,27 @@ class Connection(Express, asyncio.Protocol):
     def _flush(self) -> None:
         self._flush_is_due = False
         if self._unsent and not self._closing:
-            self._write(self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent))
+            self._send(self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent))
         self._unsent.clear()
 
-    def refused(self, slot: PushSlot, error: LogdError, count: int) -> None:
-        """A push was refused; some refusals end the connection, once all before it is answered."""
+    def _send(self, data: bytes) -> None:
+        """Now, and past the transport, as far as the socket takes it and nothing is before it."""
+        if self._socket >= 0 and not self._unwritten():
+            sent = send(self._socket, data)
+            if sent == len(data):
+                return
+            data = data[sent:]
+        self._write(data)
+
+    def refused(self, error: LogdError, count: int) -> None:
+        """Pushes were refused; some refusals end the connection, once all before is answered."""
         self._service.counters["refused"] += count
         if error.closes:
             self._ending = True
             self._queue.clear()
-        self.answered(slot)
 
     def reply(self, reply: Reply) -> None:
         """The answer to a command that is not a push; it was the only one under way."""
-        self._waiting = None
         if self._closing:
             return
         if reply.slices:
@@ -274,19 +265,19 @@ class Connection(Express, asyncio.Protocol):
             else:
                 self._transport.set_write_buffer_limits(high=0)  # resume_writing tells when empty
             return
-        self._transport.write(reply.head)
+        self._send(reply.head)
         self._held = False
         if reply.closes:
             self._close_gently()
         else:
             self._advance()
 
-    def waits(self, waiting: Waiting) -> None:
+    def waits(self, topic: Topic, offset: int, read: Read) -> None:
         """The command under way waits for messages; it ends with the connection."""
-        if self._closing:
-            waiting.cancel()
-        else:
-            self._waiting = waiting
+        if not self._closing:
+            if self._waiting is None:
+                self._waiting = Waiting(self._service, self)
+            self._waiting.begin(topic, offset, read)
 
     def _send_large(self) -> None:
         large, self._large = self._large, None
@@ -353,7 +344,8 @@ class Connection(Express, asyncio.Protocol):
         """Has this connection been idle, or busy with one request, for too long?"""
         config = self._service.config
         sent = self._sender is not None and self._sender.progressed()
-        is_busy = self._slots or self._single_is_sent or self._waiting is not None
+        waits = self._waiting is not None and self._waiting.is_on
+        is_busy = self._slots or self._single_is_sent or waits
         if self._is_active or sent or is_busy:
             self._is_active = False
             self._active_at = now_s

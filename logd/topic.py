@@ -37,6 +37,7 @@ from logd.view import View
 
 _GROUP_BATCHES = 500  # two buffers each, and the kernel takes 1,024 in one call
 _GROUP_BYTES = 16 << 20
+_QUIET_S = 0.00005
 _DELETED_AT_ONCE = 16  # files; syncs wait for it
 NO_ROOM = "there is less free on the disk than min-free-bytes; nothing of this was stored"
 
@@ -85,10 +86,6 @@ class Fresh(NamedTuple):
     messages: int
     size: int
     buffers: list[Buffer]
-
-    def is_all_of(self, offset: int, messages: int, max_bytes: int) -> bool:
-        """Is it just what a READ with these limits would find?"""
-        return offset == self.offset and self.messages <= messages and self.size <= max_bytes
 
 
 class Topic:
@@ -142,7 +139,9 @@ class Topic:
         self._expired: list[Partition] = []  # out of sight, but still on disk
         self._left_over: list[Partition] = []  # those that could not be deleted; tried again
         self._pending: deque[PendingPush] = deque()
-        self.singles = Singles(name, self._turn_soon)  # pending too
+        self.singles = Singles(name, self._single_came)  # pending too
+        self._came_alone = True  # the last of them
+        self._single_done_s = 0.0  # when the last one was that was stored at once
         self._gathers_since_s = 0.0  # when single messages began to wait for company
         self._waiters: dict[object, Callable[[], None]] = {}
         self.fresh: Fresh | None = None  # only while those who wait are woken
@@ -252,6 +251,17 @@ class Topic:
             self._turn_is_due = True
             self._scheduler.soon(self._turn)
 
+    def _single_came(self) -> None:
+        """The first one since the last turn. On a quiet topic it is stored at once; where others
+        are about, or a sync is to be shared, they get the rest of the loop's turn to join it."""
+        quiet_s = self._scheduler.monotonic_s() - self._single_done_s
+        is_due = self._turn_is_due or self._policy.answers_wait
+        if self._came_alone and quiet_s > _QUIET_S and not is_due:
+            self._turn()
+            self._single_done_s = self._scheduler.monotonic_s()
+        else:
+            self._turn_soon()
+
     def _turn(self) -> None:
         """Write what is pending, unless something has to be done first."""
         self._turn_is_due = False
@@ -274,6 +284,7 @@ class Topic:
 
     def _take_singles(self) -> None:
         """From now on they are pending like any other push."""
+        self._came_alone = len(self.singles) == 1
         self._pending.extend(self.singles.take())
 
     def _gathers(self) -> bool:
@@ -336,6 +347,10 @@ class Topic:
         self._time_ms = max(now_ms, self._time_ms)
         self.clock_behind_ms = self._time_ms - now_ms
         group, pending = Group(self.active.next, self._time_ms), self._pending
+        if len(pending) == 1 and (alone := _alone(pending[0].content)):
+            push = pending.popleft()
+            push.offset = group.add_alone(*alone)
+            return group, [push]
         pushes: list[PendingPush] = []
         room_bytes = min(_GROUP_BYTES, self._config.partition_bytes - self.active.size)
         room_batches = min(_GROUP_BATCHES, self._commits.room())
@@ -630,6 +645,13 @@ class Topic:
             "clock_behind_ms": self.clock_behind_ms,
             **self.cursors.stats(self.view.next),
         }
+
+
+def _alone(content: Pushes | Batch) -> tuple[Buffer, int] | None:
+    """Body and messages of what is one plain batch by itself, as all single messages are."""
+    if not isinstance(content, Pushes) or len(content.bodies) > 1:
+        return None
+    return content.bodies[0], 1 if content.counts is None else content.counts[0]
 
 
 def _attempt(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:

@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-# Everything that changes a file or a directory, or makes a change last.
+# Everything that changes a file or a directory, makes a change last, or answers.
 CHANGES = (
     "openat", "creat", "mkdir", "mkdirat", "rename", "renameat", "renameat2", "unlink", "unlinkat",
     "rmdir", "link", "linkat", "symlink", "symlinkat", "truncate", "ftruncate", "fallocate",
     "write", "writev", "pwrite64", "pwritev", "pwritev2", "copy_file_range", "sendfile", "splice",
-    "fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync",
+    "fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync", "sendto",
 )  # fmt: skip
 READS = ("pread64", "preadv", "preadv2", "read", "readv", "fadvise64")
 SYNCS = ("fdatasync", "fsync")
-WRITES = ("write", "writev", "pwrite64", "pwritev", "pwritev2")
+WRITES = ("write", "writev", "pwrite64", "pwritev", "pwritev2", "sendto")
 
 _LINE = re.compile(r"(\d+) +(?:<\.\.\. (\w+) resumed>|(\w+)\()(.*)")
 _RESULT = re.compile(r"\) += (-?\d+|\?)(?:<.*>)?(?: ([A-Z]+) .*)?(?: \(INJECTED\).*)?$")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,23 @@ async def test_a_stop_answers_those_who_wait_or_stores_nothing(tmp_path: Path) -
         await asyncio.to_thread(server.process.wait, 20)
         stored = messages(server.stored("app"))
         assert {n: stored[n] for n in told} == told
+
+
+@pytest.mark.parametrize("fsync", MODES)
+async def test_those_that_come_together_share_a_write_though_it_was_quiet(
+    tmp_path: Path, fsync: str
+) -> None:
+    """The first of them may be stored at once. None of the others may wait for one sync each."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(running(tmp_path, fsync=fsync))
+        lines = [await stack.enter_async_context(dial(server)) for _ in range(16)]
+        for line in lines:  # one after the other: each comes alone
+            await line.ask(push("app", b"first\n"))
+        before = len(batches(server.stored("app")))
+        os.kill(server.pid, signal.SIGSTOP)
+        for line in lines:
+            await line.send(push("app", b"other\n"))
+        os.kill(server.pid, signal.SIGCONT)
+        offsets = {(await line.read_line()).split()[1] for line in lines}
+        assert len(offsets) == 16
+        assert len(batches(server.stored("app"))) - before <= 3

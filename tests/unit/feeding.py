@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from logd.protocol import Budget, Parser
-from logd.requests import Push, Pushes, Refused, Request
+from logd.requests import Mixed, Push, Pushes, Refused, Request
 
 MAX_BATCH_BYTES = 1000
 
@@ -30,7 +30,7 @@ Seen = Plain | Err | Request
 def seen(requests: Iterable[Request]) -> list[Seen]:
     """Requests as values to compare: runs taken apart, errors by what the client notices."""
     out: list[Seen] = []
-    for request in requests:
+    for request in _apart(requests):
         if isinstance(request, Pushes):
             counts = request.counts or [1] * len(request.bodies)
             assert len(counts) == len(request.bodies) > 0
@@ -47,6 +47,15 @@ def seen(requests: Iterable[Request]) -> list[Seen]:
     return out
 
 
+def _apart(requests: Iterable[Request]) -> Iterator[Request]:
+    for request in requests:
+        if isinstance(request, Mixed):
+            assert list(request.runs) == list(dict.fromkeys(request.turns))
+            yield from request.one_by_one()
+        else:
+            yield request
+
+
 def new_parser(budget: Budget | None = None) -> Parser:
     return Parser(MAX_BATCH_BYTES, budget or Budget(1 << 20))
 
@@ -56,12 +65,16 @@ def fed(pieces: Iterable[bytes], parser: Parser | None = None) -> list[Seen]:
     return [item for piece in pieces for item in seen(parser.feed(piece))]
 
 
-def received_in_place(data: bytes, piece_bytes: int) -> list[Seen]:
+def received_in_place(data: bytes, piece_bytes: int, *, large: bool = False) -> list[Seen]:
     """As a bulk connection does it: what belongs to a body goes right where the body is kept."""
     parser, out, at = new_parser(), list[Seen](), 0
     while at < len(data):
         room = parser.room()
-        if room is None:
+        if room is None and large:
+            piece = data[at : at + piece_bytes]
+            out += seen(parser.feed_large(memoryview(bytearray(piece))))
+            at += len(piece)
+        elif room is None:
             out += seen(parser.feed(data[at : at + piece_bytes]))
             at += piece_bytes
         else:
@@ -80,4 +93,6 @@ def parsed(data: bytes) -> list[Seen]:
     assert fed(data[i : i + 1] for i in range(len(data))) == whole, "byte by byte"
     for piece_bytes in (1, 3, 7):
         assert received_in_place(data, piece_bytes) == whole, f"in place, {piece_bytes} at a time"
+    for piece_bytes in range(1, len(data) + 1):
+        assert received_in_place(data, piece_bytes, large=True) == whole, f"large, {piece_bytes}"
     return whole

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from types import ModuleType
 
 import pytest
@@ -26,8 +28,9 @@ from logd.batch import (
     parse_header,
     reading,
     scan,
+    sizes_line,
 )
-from logd.errors import DamagedBatch
+from logd.errors import BadRequest, DamagedBatch
 
 property_of = settings(deadline=None, max_examples=200)
 
@@ -280,3 +283,16 @@ def test_line_feeds_are_counted_right(
     data = b"".join(parts) + b"\n" * (start * 30)
     part = memoryview(data)[start:]
     assert count(part) == count(bytes(part)) == count(bytearray(part)) == bytes(part).count(b"\n")
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"x\n"])
+def test_a_line_of_sizes_costs_little_memory(end: bytes) -> None:
+    body = b"1 " * (1 << 18) + b"1" + end
+    tracemalloc.start()
+    try:
+        with suppress(BadRequest):
+            sizes_line(body)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * len(body)

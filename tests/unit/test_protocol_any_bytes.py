@@ -127,6 +127,8 @@ def test_any_bytes_give_the_same_requests_however_cut(data: bytes, cuts: list[in
     budget = Budget(1 << 20)
     parser = new_parser(budget)
     assert fed(cut(data, cuts), parser) == fed([data]) == received_in_place(data, 5)
+    pieces = (received_in_place(data, size, large=True) for size in (5, 40, len(data) or 1))
+    assert all(piece == fed([data]) for piece in pieces)
     parser.release()
     assert budget.used_bytes == 0
 

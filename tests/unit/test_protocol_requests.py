@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from feeding import MAX_BATCH_BYTES, Err, Plain, Seen, fed, new_parser, parsed
 
+from logd.batch import JOIN_BYTES
 from logd.errors import BadTopic
 from logd.requests import (
     At,
@@ -13,6 +16,7 @@ from logd.requests import (
     Config,
     Cursor,
     Help,
+    Mixed,
     Partitions,
     Ping,
     Push,
@@ -425,3 +429,50 @@ def test_a_push_just_like_the_last_inside_a_dropped_body() -> None:
     again = b"PUSH app 3\r\nab\n"
     pieces = [again, b"PUSH ../x %d\r\n" % (2 * len(again)), again, again, again]
     assert fed(pieces) == [Plain("app", b"ab\n", 1), Err("bad-topic"), Plain("app", b"ab\n", 1)]
+
+
+@pytest.mark.parametrize("size", [MAX_BATCH_BYTES + 1, 2 * MAX_BATCH_BYTES])
+def test_a_push_that_is_too_large_is_the_last_however_it_comes(size: int) -> None:
+    large = b"PUSH app %d\r\n%s\n" % (size, b"x" * (size - 1))
+    assert parsed(large + b"PUSH app 2\r\n1\n") == [Err("too-large", closes=True)]
+
+
+# -- pushes to several topics by turns ------------------------------------------------------------
+
+A, B = b"PUSH a 2\r\n1\n", b"PUSH b 3\r\n22\n"
+BY_TURNS: list[tuple[bytes, int]] = [
+    (A + B, 2),
+    (A + B + A + A + B, 5),
+    (A + B + b"PUSH a 4\r\n333\n" + A, 4),  # another length for the same topic: still in order
+    (A + B + b"PUSH c 4\r\nx\ny\n" + A, 4),  # two messages in one push
+    (A + B + b"PUSH c 2\r\nxy" + B, 4),  # refused: no LF
+    (A + b"PUSH c 2\r\nxy" + B + A, 4),
+    (A + b"PUSH c 0\r\n" + B, 3),
+    (A + b"PUSH c %d\r\n%s" % (MAX_BATCH_BYTES + 1, b"x" * MAX_BATCH_BYTES + b"\n") + B, 2),
+    (A + b"PUSH c %d\r\n%s" % (MAX_BATCH_BYTES, b"x" * (MAX_BATCH_BYTES - 1) + b"\n") + B, 3),
+    (A + b"PING\r\n" + B + A, 4),
+    (A + b"PUSH b\r\none line\n" + B + A, 4),
+    (A + b"PUSH b 3 enc=lines\r\n22\n" + B + A, 4),
+]
+
+
+@pytest.mark.parametrize(("data", "replies"), BY_TURNS)
+def test_pushes_by_turns_are_the_same_one_by_one(data: bytes, replies: int) -> None:
+    whole = parsed(data)  # at every split, and so with each command by itself
+    assert len(whole) == replies
+    assert fed(data[i : i + 1] for i in range(len(data))) == whole
+
+
+def test_pushes_by_turns_are_one_request() -> None:
+    (mixed,) = new_parser().feed((A + B) * 50)
+    assert isinstance(mixed, Mixed)
+    assert mixed.runs == {"a": [b"1\n"] * 50, "b": [b"22\n"] * 50}
+    assert mixed.turns == ["a", "b"] * 50
+
+
+def test_what_comes_by_turns_is_at_most_a_batch() -> None:
+    requests = new_parser().feed((A + B) * 20_000)
+    assert all(isinstance(request, Mixed) for request in requests)
+    sizes = [sum(map(len, run)) for mixed in requests for run in cast(Mixed, mixed).runs.values()]
+    assert max(sizes) <= JOIN_BYTES
+    assert sum(sizes) == 5 * 20_000

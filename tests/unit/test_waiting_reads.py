@@ -1,0 +1,154 @@
+"""One object and one timer for all the READs of a connection that wait, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from logd.requests import Read
+from logd.service import Reply, Service
+from logd.topic import Topic
+from logd.waiting import Waiting
+
+
+class Clock:
+    """The service, its scheduler and the timers it set, by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.timers: dict[float, Callable[[], None]] = {}
+        self.set = 0
+        self.fresh: Reply | None = None
+        self.read_again: list[Read] = []
+        self.scheduler = self
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> Any:
+        clock, at_s = self, self.now_s + delay_s
+
+        class Timer:
+            def cancel(self) -> None:
+                clock.timers.pop(at_s)
+
+        assert at_s not in self.timers
+        self.timers[at_s], self.set = call, self.set + 1
+        return Timer()
+
+    def pass_to(self, now_s: float) -> None:
+        for at_s in sorted(at_s for at_s in self.timers if at_s <= now_s):
+            self.now_s = at_s
+            self.timers.pop(at_s)()
+        self.now_s = now_s
+
+    def fresh_reply(self, topic: Topic, offset: int, read: Read) -> Reply | None:
+        return self.fresh
+
+    def read(self, read: Read, door: Any) -> None:
+        self.read_again.append(read)
+
+
+class Waiters(dict[object, Callable[[], None]]):
+    """The topic."""
+
+    def wait(self, key: object, wake: Callable[[], None]) -> None:
+        self[key] = wake
+
+    def unwait(self, key: object) -> None:
+        self.pop(key, None)
+
+    def wake(self) -> None:
+        waiters = list(self.values())
+        self.clear()
+        for wake in waiters:
+            wake()
+
+
+class Door:
+    def __init__(self) -> None:
+        self.replies: list[bytes] = []
+
+    def reply(self, reply: Reply) -> None:
+        self.replies.append(reply.head)
+
+    def waits(self, topic: Topic, offset: int, read: Read) -> None:
+        raise NotImplementedError
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.clock, self.topic, self.door = Clock(), Waiters(), Door()
+        self.waiting = Waiting(cast(Service, self.clock), self.door)
+
+    def begin(self, offset: int, wait_ms: int) -> None:
+        read = Read("app", "next", 5, None, wait_ms)
+        self.waiting.begin(cast(Topic, self.topic), offset, read)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_who_is_woken_gets_what_is_fresh_and_the_timer_stays(scene: Scene) -> None:
+    scene.clock.fresh = Reply(b"fresh")
+    for offset in range(50):
+        scene.begin(offset, 1000)
+        assert scene.waiting.is_on
+        scene.topic.wake()
+        assert not scene.waiting.is_on
+    assert scene.door.replies == [b"fresh"] * 50
+    assert scene.clock.set == 1
+
+
+def test_where_nothing_is_fresh_it_is_read(scene: Scene) -> None:
+    scene.begin(7, 1000)
+    scene.topic.wake()
+    assert scene.clock.read_again == [Read("app", 7, 5)]
+
+
+def test_time_is_up_once_and_when_it_was_said(scene: Scene) -> None:
+    scene.begin(7, 1000)
+    scene.clock.pass_to(100.999)
+    assert scene.waiting.is_on
+    scene.clock.pass_to(101.0)
+    assert (scene.waiting.is_on, len(scene.topic)) == (False, 0)
+    assert scene.clock.read_again == [Read("app", 7, 5)]
+    assert not scene.clock.timers
+
+
+def test_a_timer_of_an_earlier_wait_rings_for_nobody_or_is_set_anew(scene: Scene) -> None:
+    scene.begin(7, 1000)
+    scene.topic.wake()
+    scene.clock.pass_to(100.6)
+    scene.begin(8, 1000)
+    scene.clock.pass_to(101.599)  # the first wait's time is over, this one's is not
+    assert (scene.waiting.is_on, len(scene.clock.read_again)) == (True, 1)
+    scene.clock.pass_to(101.601)
+    assert (scene.waiting.is_on, len(scene.clock.read_again)) == (False, 2)
+    scene.begin(9, 1000)
+    scene.topic.wake()
+    scene.clock.pass_to(200.0)
+    assert not scene.clock.timers
+
+
+def test_a_shorter_wait_is_not_kept_by_a_longer_one(scene: Scene) -> None:
+    scene.begin(7, 60_000)
+    scene.topic.wake()
+    scene.begin(8, 10)
+    scene.clock.pass_to(100.011)
+    assert scene.clock.read_again == [Read("app", 7, 5), Read("app", 8, 5)]
+    assert not scene.clock.timers
+
+
+@pytest.mark.parametrize("woken", [False, True])
+def test_with_the_client_gone_nothing_is_left(scene: Scene, woken: bool) -> None:
+    scene.begin(7, 1000)
+    if woken:
+        scene.topic.wake()
+    scene.waiting.end()
+    scene.waiting.end()
+    assert (scene.waiting.is_on, len(scene.topic), len(scene.clock.timers)) == (False, 0, 0)
