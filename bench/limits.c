@@ -11,6 +11,7 @@
 #include "loopback.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/sendfile.h>
@@ -20,6 +21,8 @@
 
 enum {
     RECEIVE_BYTES = 1 << 20,
+    SEND_BYTES = 1 << 20,
+    SEND_BUFFER_BYTES = 400 * 1000,
     LINE_BYTES = 256,
 };
 
@@ -63,13 +66,22 @@ static void run_writev(const char *path, uint64_t bytes, size_t body_bytes, uint
 
 /* ---- sendfile ---- */
 
+/* Up to a megabyte whenever there is room, and never much on its way: of all that was tried the quickest.
+ * With a send buffer that the kernel chooses, or whole files in one call, it had half the rate here. */
+static void send_some(int fd, int file, off_t *at, off_t end) {
+    off_t left = end - *at < SEND_BYTES ? end - *at : SEND_BYTES;
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
+    ssize_t sent = sendfile(fd, file, at, (size_t)left);
+    if (sent == 0) die("a file became shorter");
+    if (sent < 0 && (errno != EAGAIN || poll(&room, 1, -1) < 0)) die_errno("sendfile");
+}
+
 static void send_files(int fd, char **paths) {
     for (; *paths; paths++) {
         int file = open(*paths, O_RDONLY | O_CLOEXEC);
         struct stat facts;
         if (file < 0 || fstat(file, &facts)) die_errno(*paths);
-        for (off_t at = 0; at < facts.st_size;)
-            if (sendfile(fd, file, &at, (size_t)(facts.st_size - at)) <= 0) die_errno("sendfile");
+        for (off_t at = 0; at < facts.st_size;) send_some(fd, file, &at, facts.st_size);
         close(file);
     }
 }
@@ -84,7 +96,10 @@ static void run_sendfile(char **paths) {
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* never outlive the one who asks */
         int fd = accept(listener, NULL, NULL);
         char byte;
-        if (fd < 0 || recv(fd, &byte, 1, 0) != 1) die_errno("accept");
+        int on_its_way = SEND_BUFFER_BYTES;
+        if (fd < 0 || recv(fd, &byte, 1, 0) != 1 || fcntl(fd, F_SETFL, O_NONBLOCK) ||
+            setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &on_its_way, sizeof on_its_way))
+            die_errno("accept");
         send_files(fd, paths);
         _exit(0);
     }
