@@ -130,7 +130,7 @@ pipeline: $(READY) packages spark-packages
 
 test-faults: $(READY) packages spark-packages
 	@$(MAKE) --no-print-directory $(PIPELINE_READY) || echo "tests with Spark will be skipped"
-	LOGD_LONG=1 $(BIN)/pytest tests/clients tests/damage tests/faults tests/spark tests/pipeline \
+	LOGD_LONG=1 $(BIN)/pytest --timeout 0 tests/clients tests/damage tests/faults tests/spark tests/pipeline \
 		tests/operations/test_backup.py tests/operations/test_backup_under_load.py
 
 # Inputs by the thousand, right and wrong. SEED=n draws others, or again those of a run that failed.
@@ -138,7 +138,7 @@ fuzz: $(READY) fuzz-packages
 	LOGD_SEED=$(SEED) $(PYTEST) -s tests/fuzz
 
 test-fuzz: $(READY) fuzz-packages
-	LOGD_LONG=1 LOGD_SEED=$(SEED) $(PYTEST) -s tests/fuzz
+	LOGD_LONG=1 LOGD_SEED=$(SEED) $(PYTEST) --timeout 0 -s tests/fuzz
 
 fuzz-packages: $(READY)
 	@$(MAKE) --no-print-directory $(FUZZ_READY) || \
