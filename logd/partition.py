@@ -55,6 +55,7 @@ class Partition:
         self._is_damaged = False
         self._is_looked_at = False
         self._recent: dict[int, int] = {}
+        self._found: Found | None = None  # by the last look-up; the next is often about the same
 
     @classmethod
     def create(cls, directory: Path, first: int) -> Partition:
@@ -129,7 +130,7 @@ class Partition:
 
     def let_go(self) -> None:
         """Close it; replies under way keep the file open for themselves."""
-        self._file = self._index = None
+        self._file = self._index = self._found = None
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -181,9 +182,12 @@ class Partition:
 
     def holding(self, offset: int) -> Found:
         """The batch that holds `offset`."""
-        return self._from(
-            lambda index: index.at_offset(offset), lambda found: found.header.next > offset
-        )
+        found = self._found
+        if found is None or not found.header.offset <= offset < found.header.next:
+            found = self._found = self._from(
+                lambda index: index.at_offset(offset), lambda found: found.header.next > offset
+            )
+        return found
 
     def since(self, time_ms: int) -> Found | None:
         """The first batch that is not older than `time_ms`, if this partition has one."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from logd.index import ENTRY_BYTES, INTERVAL_BYTES, BadIndex, Entry, Index
+from logd.index import ENTRY_BYTES, INTERVAL_BYTES, BadIndex, Entry, Index, _swapped
 
 property_of = settings(deadline=None, max_examples=200)
 
@@ -73,3 +73,17 @@ def test_every_flipped_bit_of_an_entry_is_noticed(at: int) -> None:
         with pytest.raises(BadIndex):
             index.entry(0)
         assert index.entry(1) == (6, 9000, 8)
+
+
+def test_a_machine_with_the_other_order_of_bytes_finds_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What such a machine sees of these fields is what this one sees of swapped ones."""
+    listed = [Entry(*map(_swapped, (offset, 9 * offset, 7))) for offset in (3, 300, 70_000)]
+    monkeypatch.setattr("logd.index._key", _swapped)
+    index = Index()
+    for entry in listed:
+        index.append(entry)
+    for offset in (3, 299, 300, 69_999, 70_000, 1 << 40):
+        assert index.at_offset(offset) == [e for e in listed if _swapped(e.offset) <= offset][-1]
+    assert index.at_position(2700) == listed[1]
