@@ -74,20 +74,21 @@ static PyObject *split(PyObject *module, PyObject *object)
     return lines;
 }
 
+/* Never tracked: numbers and bytes refer to nothing, so no cycle can form for the collector to find. */
 static PyObject *labelled(PyTypeObject *type, Py_ssize_t offset, PyObject *time, PyObject *value)
 {
-    PyObject *message = type->tp_alloc(type, 3);
-    PyObject *number = PyLong_FromSsize_t(offset);
-    if (message == NULL || number == NULL) {
-        Py_XDECREF(message);
-        Py_XDECREF(number);
+    PyTupleObject *message = PyObject_GC_NewVar(PyTupleObject, type, 3);
+    if (message == NULL)
         return NULL;
-    }
-    PyTuple_SET_ITEM(message, 0, number);
+#if PY_VERSION_HEX >= 0x030E0000
+    message->ob_hash = -1; /* not known yet */
+#endif
+    PyTuple_SET_ITEM(message, 0, PyLong_FromSsize_t(offset));
     PyTuple_SET_ITEM(message, 1, Py_NewRef(time));
     PyTuple_SET_ITEM(message, 2, Py_NewRef(value));
-    PyObject_GC_UnTrack(message); /* numbers and bytes refer to nothing: no cycle can form */
-    return message;
+    if (PyTuple_GET_ITEM(message, 0) == NULL)
+        Py_CLEAR(message);
+    return (PyObject *)message;
 }
 
 static PyObject *label(PyObject *module, PyObject *args)
@@ -99,8 +100,9 @@ static PyObject *label(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!nO!O!", &PyType_Type, &type, &offset, &PyLong_Type, &time,
                           &PyList_Type, &values))
         return NULL;
-    if (!PyType_IsSubtype(type, &PyTuple_Type)) {
-        PyErr_SetString(PyExc_TypeError, "label makes tuples of three");
+    if (!PyType_IsSubtype(type, &PyTuple_Type) || type->tp_basicsize != PyTuple_Type.tp_basicsize ||
+        type->tp_dictoffset != 0) {
+        PyErr_SetString(PyExc_TypeError, "label makes tuples of three, with nothing beside them");
         return NULL;
     }
     Py_ssize_t size = PyList_GET_SIZE(values);

@@ -1,0 +1,64 @@
+"""Messages of a batch, as the C module makes them and as Python does."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+from typing import Any
+
+import pytest
+
+from logd import reading
+from logd.reading import Batch, Message, messages_of
+
+label: Any = vars(reading)["_label"]
+
+OFFSETS = (0, 5, 1 << 30, (1 << 63) - 4)
+
+
+@pytest.fixture(params=["compiled", "python"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "python":
+        monkeypatch.setattr(reading, "_label", None)
+    elif label is None:
+        pytest.skip("there was no compiler where logd was installed")
+
+
+@pytest.mark.usefixtures("form")
+@pytest.mark.parametrize("offset", OFFSETS)
+def test_they_are_as_if_made_one_by_one(offset: int) -> None:
+    values = [b"", b"one", b"x" * 1000]
+    made = list(messages_of(Batch(offset, 1_700_000_000_000, values)))
+    wanted = [Message(offset + i, 1_700_000_000_000, value) for i, value in enumerate(values)]
+    assert made == wanted
+    assert [type(message) for message in made] == [Message] * 3
+    assert [*map(hash, made)] == [*map(hash, wanted)]
+    assert {*made} == {*wanted}
+    assert made[1].value == b"one"
+    assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == wanted
+    assert made[1]._replace(value=b"other") == (offset + 1, 1_700_000_000_000, b"other")
+
+
+@pytest.mark.usefixtures("form")
+def test_the_collector_can_run_while_they_come_and_go() -> None:
+    kept = []
+    for turn in range(50):
+        made = list(messages_of(Batch(turn, turn, [b"%d" % i for i in range(100)])))
+        kept.append(made[turn])
+        gc.collect(0)
+    del made
+    gc.collect()
+    assert kept == [(2 * turn, turn, b"%d" % turn) for turn in range(50)]
+
+
+class Odd(tuple[object, ...]):
+    """Has a dict, which the C module would have to fill."""
+
+
+def test_only_plain_tuples_are_made() -> None:
+    if label is None:
+        pytest.skip("there was no compiler where logd was installed")
+    for kind in (Odd, int, bytes):
+        with pytest.raises(TypeError):
+            label(kind, 0, 0, [b"x"])
