@@ -1,9 +1,10 @@
 /* load: many requests over a few connections, and how long the replies took.
  *
  * One process, one thread, one epoll. Every connection keeps `depth` requests in flight: when k replies
- * have come in, k new requests leave in one send. All requests are built before the clock starts and have
- * the same length, so that any k of them are one run of bytes in a ring. The same loop drives every kind
- * of server; what differs between them is in dialects.h.
+ * have come in, k new requests leave in one send. All requests are built before the clock starts, into a ring
+ * in which any k of them are one run of bytes. They have one length, unless `any-size` asks for messages of
+ * half to one and a half times the size. The same loop drives every kind of server; what differs between them
+ * is in dialects.h.
  *
  * It ends by itself: after `seconds`, or after `count` requests, whichever is first. It then asks nothing
  * more, waits a bounded time for what is still in flight, and prints one line of JSON.
@@ -23,6 +24,7 @@ enum {
     MAX_DEPTH = 10000,
     MAX_TOPICS = 1000,
     MIN_RING = 16,       /* so that neighbours differ even with one request in flight */
+    ANY_SIZE_RING = 256, /* with so many sizes */
     DRAIN_SECONDS = 10,  /* for the last replies: an `always` server may be in a slow sync */
 };
 
@@ -30,6 +32,7 @@ struct options {
     const struct dialect *dialect;
     uint16_t port;
     unsigned connections, depth, topics;
+    bool any_size;
     size_t message_bytes, batch_bytes;
     uint64_t milliseconds, warmup_milliseconds, count, seed;
     const char *topic;
@@ -40,6 +43,7 @@ struct connection {
     bool awaits_room;  /* EPOLLOUT is asked for */
     const char *ring;
     size_t cursor;     /* byte in the ring that leaves next */
+    size_t next;       /* request in the ring that is asked next */
     size_t unsent_bytes;
     unsigned in_flight, oldest;
     uint64_t *asked_ns; /* ring of `depth`: when each request in flight was handed over */
@@ -52,7 +56,8 @@ static struct options options = {
     .count = UINT64_MAX, .seed = 1, .topic = "bench",
 };
 
-static size_t request_bytes, ring_bytes, messages_per_request;
+static size_t request_bytes, ring_requests, ring_bytes, messages_per_request;
+static size_t *starts; /* of each request in the ring, and of the first `depth` once more */
 static char topics[MAX_TOPICS][256];
 
 static int epoll_fd;
@@ -71,11 +76,11 @@ static uint64_t next_random(void) { /* splitmix64: any seed will do, zero too */
     return x ^ (x >> 31);
 }
 
-/* A body of lines: messages of `message_bytes` with their LF, the last one taking what is left. */
+/* A body of lines: messages of `message_bytes` with their LF, the last one taking what is left; or one line. */
 static void fill_body(char *body, size_t bytes) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for (size_t i = 0; i < bytes; i++) body[i] = letters[next_random() & 63];
-    for (size_t end = options.message_bytes; end < bytes; end += options.message_bytes) body[end - 1] = '\n';
+    for (size_t end = options.message_bytes; end < bytes && !options.any_size; end += options.message_bytes) body[end - 1] = '\n';
     body[bytes - 1] = '\n';
 }
 
@@ -92,26 +97,28 @@ static void name_topics(void) {
 static char *build_ring(unsigned connection) {
     size_t requests = options.depth > MIN_RING ? options.depth : MIN_RING;
     if (requests < options.dialect->ring) requests = options.dialect->ring;
+    if (requests < ANY_SIZE_RING && options.any_size) requests = ANY_SIZE_RING;
     requests = (requests + options.topics - 1) / options.topics * options.topics;
-    size_t room = options.batch_bytes + strlen(options.topic) + 1024;
-    char *body = allocate(options.batch_bytes), *request = allocate(room), *ring = NULL;
+    size_t room = 2 * options.batch_bytes + strlen(options.topic) + 1024;
+    char *body = allocate(2 * options.batch_bytes), *ring = allocate((requests + options.depth) * room);
+    starts = allocate((requests + options.depth + 1) * sizeof *starts);
     for (size_t i = 0; i < requests; i++) {
         unsigned topic = (unsigned)(i % options.topics);
-        fill_body(body, options.batch_bytes);
+        size_t body_bytes = options.batch_bytes;
+        if (options.any_size) body_bytes = body_bytes / 2 + next_random() % (body_bytes + 1);
+        fill_body(body, body_bytes);
         size_t bytes = options.dialect->spell(
-            request, room,
-            &(struct request){connection, topic, topics[topic], body, options.batch_bytes, next_random()});
-        if (!ring) {
-            request_bytes = bytes;
-            ring = allocate((requests + options.depth) * bytes);
-        }
-        if (bytes != request_bytes) die("requests of different lengths");
-        memcpy(ring + i * request_bytes, request, request_bytes);
+            ring + starts[i], room,
+            &(struct request){connection, topic, topics[topic], body, body_bytes, next_random()});
+        starts[i + 1] = starts[i] + bytes;
+        if (!options.any_size && bytes != starts[1]) die("requests of different lengths");
     }
-    ring_bytes = requests * request_bytes;
-    memcpy(ring + ring_bytes, ring, options.depth * request_bytes);
+    request_bytes = starts[1];
+    ring_requests = requests;
+    ring_bytes = starts[requests];
+    for (size_t i = 0; i < options.depth; i++) starts[requests + i + 1] = ring_bytes + starts[i + 1];
+    memcpy(ring + ring_bytes, ring, starts[options.depth]);
     free(body);
-    free(request);
     return ring;
 }
 
@@ -156,7 +163,8 @@ static void ask(struct connection *connection, unsigned requests, uint64_t now) 
         connection->asked_ns[(connection->oldest + connection->in_flight++) % options.depth] = now;
     asked += requests;
     outstanding += requests;
-    connection->unsent_bytes += requests * request_bytes;
+    connection->unsent_bytes += starts[connection->next + requests] - starts[connection->next];
+    connection->next = (connection->next + requests) % ring_requests;
     flush(connection);
 }
 
@@ -204,7 +212,8 @@ static struct connection *open_connection(unsigned order) {
     if (options.dialect->greet) options.dialect->greet(connection->fd, order, topics, options.topics);
     if (!shared || options.dialect->own_ring) shared = build_ring(order);
     connection->ring = shared;
-    connection->cursor = order * request_bytes % ring_bytes; /* connections start at different topics */
+    connection->next = order % ring_requests; /* connections start at different topics */
+    connection->cursor = starts[connection->next];
     if (fcntl(connection->fd, F_SETFL, O_NONBLOCK)) die_errno("O_NONBLOCK");
     watch(connection, EPOLL_CTL_ADD, false);
     open_connections++;
@@ -274,6 +283,7 @@ static void read_options(int argc, char **argv) {
         {"protocol", 1, 0, 'p'}, {"port", 1, 0, 'P'},    {"connections", 1, 0, 'c'}, {"depth", 1, 0, 'd'},
         {"size", 1, 0, 's'},     {"batch", 1, 0, 'b'},   {"topics", 1, 0, 'k'},      {"topic", 1, 0, 't'},
         {"ms", 1, 0, 'm'},       {"warmup-ms", 1, 0, 'w'}, {"count", 1, 0, 'n'},     {"seed", 1, 0, 'r'},
+        {"any-size", 0, 0, 'a'},
         {0, 0, 0, 0},
     };
     for (int flag; (flag = getopt_long(argc, argv, "", known, NULL)) != -1;) switch (flag) {
@@ -288,6 +298,7 @@ static void read_options(int argc, char **argv) {
         case 'm': options.milliseconds = number("--ms", optarg, 1, 600000); break;
         case 'w': options.warmup_milliseconds = number("--warmup-ms", optarg, 0, 60000); break;
         case 'n': options.count = number("--count", optarg, 1, UINT64_MAX); break;
+        case 'a': options.any_size = true; break;
         case 'r': options.seed = number("--seed", optarg, 0, UINT64_MAX); break;
         default: exit(2);
         }
@@ -298,6 +309,8 @@ static void read_options(int argc, char **argv) {
     if (!options.dialect) die("--protocol is needed");
     if (!options.dialect->whole_batches && options.batch_bytes != options.message_bytes)
         die("%s takes no --batch", options.dialect->name);
+    if (options.any_size && options.batch_bytes != options.message_bytes) die("--any-size goes without --batch");
+    if (options.any_size && options.dialect->own_ring) die("%s takes no --any-size", options.dialect->name);
 }
 
 int main(int argc, char **argv) {

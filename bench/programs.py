@@ -28,6 +28,7 @@ class Load:
     seconds: float = 60.0
     warmup_s: float = 0.0
     count: int = 0
+    any_size: bool = False  # messages of half to one and a half times the size
 
     @property
     def body_bytes(self) -> int:
@@ -71,7 +72,8 @@ class Load:
         }
         if self.count:
             values["count"] = self.count
-        return [word for name, value in values.items() for word in (f"--{name}", str(value))]
+        flags = [word for name, value in values.items() for word in (f"--{name}", str(value))]
+        return [*flags, "--any-size"] if self.any_size else flags
 
 
 @dataclass(frozen=True, slots=True)

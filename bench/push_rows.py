@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -19,6 +20,7 @@ from bench.storage_rows import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, s
 PAGE_BYTES = 4096
 MANY_TOPICS = 16
 ONE_TOPIC = "one topic"
+ONE_SIZE = "one size"
 SYNCED_SHARE = 64  # so many connections push all that a row may, with fsync=always
 
 
@@ -29,7 +31,7 @@ SYNCED_SHARE = 64  # so many connections push all that a row may, with fsync=alw
 def small_pushes(
     setting: Setting, shape: Load, fsync: str, beside: tuple[str, ...]
 ) -> Iterator[Contestants]:
-    """Pushes for a time. A server with several topics is also measured with one of its own."""
+    """Pushes for a time. With several topics or sizes, logd is also measured with one."""
     load = shape.lasting(setting.sizes.seconds, setting.sizes.warmup_s)
     with scratch(setting) as place, ExitStack() as stack:
         ours = stack.enter_context(peers.logd(place, fsync))
@@ -37,6 +39,9 @@ def small_pushes(
         if load.topics > 1:
             single = load.with_topics(1)
             contestants[ONE_TOPIC] = lambda: push(setting, "logd", ours, single)
+        if load.any_size:
+            even = replace(load, any_size=False)
+            contestants[ONE_SIZE] = lambda: push(setting, "logd", ours, even)
         for name in beside:
             contestants[name] = pushing(setting, stack, place, name, load, fsync)
         yield contestants
@@ -157,23 +162,25 @@ def _written(setting: Setting, count: int, body_bytes: int, group: int) -> Sampl
 # -- the rows -----------------------------------------------------------------------------------
 
 
-def _shape(connections: int, depth: int, topics: int = 1) -> Load:
-    return Load(connections, depth, MESSAGE_BYTES, topics=topics)
+def _shape(connections: int, depth: int, topics: int = 1, any_size: bool = False) -> Load:
+    return Load(connections, depth, MESSAGE_BYTES, topics=topics, any_size=any_size)
 
 
 def _said(load: Load, fsync: str) -> str:
     pace = "one at a time" if load.depth == 1 else f"{load.depth} in flight"
     topics = f", {load.topics} topics" if load.topics > 1 else ""
-    return f"PUSH 100 B, {_clients(load.connections)}, {pace}{topics}{_policy(fsync)}"
+    size = "50 to 150 B" if load.any_size else "100 B"
+    return f"PUSH {size}, {_clients(load.connections)}, {pace}{topics}{_policy(fsync)}"
 
 
 def small(
     connections: int, depth: int, *beside: str, fsync: str = "interval", bound: float | None = None,
-    topics: int = 1, full: bool = False,
+    topics: int = 1, any_size: bool = False, full: bool = False,
 ) -> Row:  # fmt: skip
-    load = _shape(connections, depth, topics)
+    load = _shape(connections, depth, topics, any_size)
+    ending = f"x{topics}" if topics > 1 else "-any" if any_size else ""
     return Row(
-        f"{_kind(fsync, 'small')}-{connections}x{depth}{f'x{topics}' if topics > 1 else ''}",
+        f"{_kind(fsync, 'small')}-{connections}x{depth}{ending}",
         _said(load, fsync),
         "/s",
         partial(small_pushes, shape=load, fsync=fsync, beside=beside),
@@ -257,6 +264,8 @@ USUAL = (
     small(16, 1, "redis", "nats", "rabbitmq", "echo", bound=1.0),
     small(16, 100, "redis", "nats", "rabbitmq", "echo", bound=1.3),
     small(256, 1, "redis", "nats", "echo", bound=1.0),
+    small(16, 1, "redis", any_size=True),
+    small(16, 100, "redis", any_size=True),
     small(16, 1, "redis", fsync="always", bound=1.0),
     small(16, 100, "redis", fsync="always", bound=1.2),
     small(16, 1, "redis", "nats", topics=MANY_TOPICS),

@@ -8,8 +8,8 @@
  * split: the same is true of bytes.split; this one leaps from line end to line end with memchr, and
  * takes a view of a larger buffer as it is. Fallback in logd/batch.py.
  *
- * one_more: the daemon looks whether a piece it received is one more push like the last. Fallback in
- * logd/batch.py.
+ * one_push, pushes: most of what a daemon receives is pushes of one message, of any size, to the topic that the
+ * last one went to. Fallback in logd/requests.py.
  *
  * answer: clients that wait for one message each are answered side by side, without a call into the
  * event loop and an object for each. Fallback in logd/express.py.
@@ -117,26 +117,69 @@ static PyObject *label(PyObject *module, PyObject *args)
     return messages;
 }
 
-static PyObject *one_more(PyObject *module, PyObject *const *args, Py_ssize_t given)
+/* Where the one message of a push starts that stands at `at`, and its size; NULL if no such push does. */
+static const char *message_of_push(const char *at, const char *end, PyObject *prefix, Py_ssize_t most,
+                                   Py_ssize_t *size)
+{
+    Py_ssize_t skip = PyBytes_GET_SIZE(prefix), number = 0;
+    if (end - at < skip || memcmp(at, PyBytes_AS_STRING(prefix), (size_t)skip) != 0)
+        return NULL;
+    const char *digits = at += skip;
+    while (at < end && *at >= '0' && *at <= '9' && number <= most)
+        number = 10 * number + (*at++ - '0');
+    if (at - digits > 19 || number < 1 || number > most)
+        return NULL;
+    at += at < end && *at == '\r';
+    if (at == end || *at++ != '\n')
+        return NULL;
+    if (end - at < number || memchr(at, '\n', (size_t)number) != at + number - 1)
+        return NULL;
+    *size = number;
+    return at;
+}
+
+static PyObject *one_push(PyObject *module, PyObject *const *args, Py_ssize_t given)
 {
     (void)module;
     if (given != 3 || !PyBytes_Check(args[0]) || !PyBytes_Check(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "one_more takes bytes, bytes and a size");
+        PyErr_SetString(PyExc_TypeError, "one_push takes bytes, bytes and a size");
         return NULL;
     }
-    Py_ssize_t size = PyLong_AsSsize_t(args[2]);
-    if (size == -1 && PyErr_Occurred())
+    Py_ssize_t most = PyLong_AsSsize_t(args[2]), size = 0;
+    if (most == -1 && PyErr_Occurred())
         return NULL;
-    const char *data = PyBytes_AS_STRING(args[0]);
-    Py_ssize_t skip = PyBytes_GET_SIZE(args[1]), left = size - skip;
-    if (PyBytes_GET_SIZE(args[0]) != size || left < 1 ||
-        memcmp(data, PyBytes_AS_STRING(args[1]), (size_t)skip) != 0 ||
-        memchr(data + skip, '\n', (size_t)left) != data + size - 1)
+    const char *data = PyBytes_AS_STRING(args[0]), *end = data + PyBytes_GET_SIZE(args[0]);
+    const char *message = message_of_push(data, end, args[1], most, &size);
+    if (message == NULL || message + size != end)
         Py_RETURN_NONE;
-    return PyBytes_FromStringAndSize(data + skip, left);
+    return PyBytes_FromStringAndSize(message, size);
 }
 
-/* "OK <offset> 1\r\n", and its length. */
+static PyObject *pushes(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *data, *prefix;
+    Py_ssize_t start, most, room, size = 0;
+    if (!PyArg_ParseTuple(args, "SnSnn", &data, &start, &prefix, &most, &room))
+        return NULL;
+    if (start < 0 || start > PyBytes_GET_SIZE(data)) {
+        PyErr_SetString(PyExc_ValueError, "pushes begins inside its data");
+        return NULL;
+    }
+    PyObject *bodies = PyList_New(0);
+    const char *first = PyBytes_AS_STRING(data), *at = first + start, *message;
+    const char *end = first + PyBytes_GET_SIZE(data);
+    while (bodies != NULL && (message = message_of_push(at, end, prefix, most, &size)) != NULL &&
+           (room -= size) >= 0) {
+        PyObject *body = PyBytes_FromStringAndSize(message, size);
+        if (body == NULL || PyList_Append(bodies, body) < 0)
+            Py_CLEAR(bodies);
+        Py_XDECREF(body);
+        at = message + size;
+    }
+    return bodies == NULL ? NULL : Py_BuildValue("(Nn)", bodies, (Py_ssize_t)(at - first));
+}
+
 static size_t write_answer(char *to, unsigned long long offset)
 {
     char digits[20];
@@ -221,8 +264,10 @@ static PyMethodDef methods[] = {
     {"split", split, METH_O, "split(buffer) -> its lines, each without its LF"},
     {"label", label, METH_VARARGS,
      "label(type, offset, time, values) -> a list of type(offset, time, value), counting up"},
-    {"one_more", (PyCFunction)(void (*)(void))one_more, METH_FASTCALL,
-     "one_more(data, line, size) -> what follows line, if that is one message of data's size"},
+    {"one_push", (PyCFunction)(void (*)(void))one_push, METH_FASTCALL,
+     "one_push(data, prefix, most) -> the message, if data is one push of one message"},
+    {"pushes", pushes, METH_VARARGS,
+     "pushes(data, at, prefix, most, room) -> the messages of the pushes there, and where they end"},
     {"answer", (PyCFunction)(void (*)(void))answer, METH_FASTCALL,
      "answer(sockets, offset) -> which got only a part of OK <offset + i> 1, and how much of it"},
     {"send", (PyCFunction)(void (*)(void))send_now, METH_FASTCALL,

@@ -44,7 +44,7 @@ Buffer = bytes | bytearray | memoryview
 try:
     from logd import _lines
 
-    count_lf, split_lines, one_more = _lines.count, _lines.split, _lines.one_more
+    count_lf, split_lines = _lines.count, _lines.split
 except (ImportError, AttributeError):  # no compiler where this was installed
 
     def count_lf(buffer: Buffer, /) -> int:
@@ -52,13 +52,6 @@ except (ImportError, AttributeError):  # no compiler where this was installed
 
     def split_lines(buffer: Buffer, /) -> list[bytes]:
         return bytes(buffer).split(b"\n")[:-1]
-
-    def one_more(data: bytes, line: bytes, size: int, /) -> bytes | None:
-        """What follows `line`, if that is one message and `data` has this size."""
-        if len(data) != size or not data.startswith(line):
-            return None
-        body = data[len(line) :]
-        return body if body.find(b"\n") == len(body) - 1 else None
 
 
 class Header(NamedTuple):

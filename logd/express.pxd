@@ -27,9 +27,10 @@ cdef class Singles:
 
 
 cdef class Express:
-    cdef public bytes _again_line
-    cdef public object _again_size
+    cdef public bytes _again_prefix
+    cdef public object _again_most
     cdef public Singles _again_singles
+    cdef public dict _ways
     cdef public int _socket
     cdef public object _write
     cdef public object _unwritten
@@ -44,5 +45,6 @@ cdef class Express:
     cdef public bint _closing
     cdef public bint _is_active
 
+    @cython.locals(singles=Singles, prefix=bytes)
     cpdef take_single(self, bytes data)
     cpdef int single_stored(self, long long offset)

@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from logd.batch import JOIN_BYTES, one_more
+from logd.batch import JOIN_BYTES
 from logd.errors import LogdError
 from logd.group import Batch
-from logd.requests import Pushes
+from logd.requests import Pushes, one_push
 
 try:
     from logd._lines import answer
@@ -28,6 +28,10 @@ except ImportError:  # no compiler where this was installed
         """Tell each of these sockets its offset, counting up, unless it is -1. Which of them could
         not take all of that now, and how much of it they took: here, none take anything."""
         return [(i, 0) for i, socket in enumerate(sockets) if socket >= 0]
+
+
+_MAX_PREFIX_BYTES = 140  # a verb and a topic
+_MAX_WAYS = 64
 
 
 class SinglePushes:
@@ -93,8 +97,9 @@ class Express:
     """The part of a connection that single messages meet. What they wait for is said by flags."""
 
     def __init__(self) -> None:
-        self._again_line, self._again_size = b"", 0  # one push: its command line, and all of it
-        self._again_singles: Singles | None = None  # of the topic that it goes to
+        self._again_prefix, self._again_most = b"", 0  # how a push may begin, how large it may be
+        self._again_singles: Singles | None = None  # of the topic that it goes to; None: parse all
+        self._ways: dict[bytes, Singles] = {}  # the same of some of those that came before
         self._socket = -1  # for short answers, past the transport; -1 if that cannot be
         self._write: Callable[[bytes], object] = _nowhere
         self._unwritten: Callable[[], int] = _nothing  # bytes that the transport still holds
@@ -125,14 +130,30 @@ class Express:
         ):  # fmt: skip
             return False
         singles = self._again_singles
-        if singles is None or not singles.is_open:
+        if singles is None:
             return False
-        body = one_more(data, self._again_line, self._again_size)
+        body = one_push(data, self._again_prefix, self._again_most)
         if body is None:
+            prefix = data[: data.find(b" ", 5, _MAX_PREFIX_BYTES) + 1]
+            singles = self._ways.get(prefix)
+            if singles is None:
+                return False
+            body = one_push(data, prefix, self._again_most)
+            if body is None:
+                return False
+            self._again_prefix, self._again_singles = prefix, singles
+        if not singles.is_open:
             return False
         self._is_active = self._single_is_sent = True
         singles.add(body, self)
         return True
+
+    def show_way(self, prefix: bytes, most: int, singles: Singles) -> None:
+        """Single messages that begin like this are for this topic, from now on."""
+        if len(self._ways) == _MAX_WAYS:
+            self._ways.clear()
+        self._ways[prefix] = self._again_singles = singles
+        self._again_prefix, self._again_most = prefix, most
 
     def single_stored(self, offset: int) -> int:
         """The socket to answer on, next of all; -1 where that is done or not wanted any more."""

@@ -13,7 +13,7 @@ from logd.access import Access, Grant, certificate_names
 from logd.copying import TlsConnection
 from logd.gate import Gate
 from logd.protocol import Budget, Parser
-from logd.requests import Request
+from logd.requests import Auth, Request
 from logd.tcp import Connection, Connections
 
 _NOTHING = Budget(0)
@@ -58,6 +58,8 @@ class GatedConnection(Connection):
 
     def received(self, requests: list[Request], size: int) -> None:
         was_known = self.gate.is_known
+        if any(isinstance(request, Auth) for request in requests):
+            self._ways.clear()  # they were another's, who may have had other rights
         admitted = self.gate.admit(requests)
         if self.gate.is_known and not was_known:  # between two commands: nothing is unfinished
             self.parser = Parser(self._service.config.max_batch_bytes, self._connections.budget)
@@ -72,6 +74,7 @@ class GatedConnection(Connection):
     def judge_again(self, access: Access | None) -> None:
         """After a reload: whoever has lost their grant is shown out."""
         self._again_singles = None
+        self._ways.clear()
         if not self.gate.judge_again(access, self._service.config.max_topics_per_connection):
             self.end()
 

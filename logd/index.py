@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import mmap
 import struct
-import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -29,7 +28,8 @@ def _swapped(number: int) -> int:
     return int.from_bytes(number.to_bytes(8, "big"), "little")
 
 
-_key = None if sys.byteorder == "little" else _swapped  # how the machine sees a field
+_is_little = memoryview(_FIELD.pack(1)).cast("Q")[0] == 1
+_key = None if _is_little else _swapped  # from how the machine sees a field to what it is
 
 
 class Entry(NamedTuple):

@@ -29,6 +29,7 @@ from logd.requests import (
     Request,
     number,
     options,
+    pushes,
     quote,
     topic_name,
 )
@@ -66,14 +67,14 @@ class Budget:
 
 
 class Again(NamedTuple):
-    """The last push, if it was plain and small and nothing is unfinished behind it.
+    """The last push, if it was plain, of one message, and nothing is unfinished behind it.
 
-    What comes next may be just like it, which `batch.one_more` tells without the parser.
+    What comes next may be another one to the topic: `requests.one_push` tells without the parser.
     """
 
     topic: str
-    line: bytes
-    size: int  # of line and body
+    prefix: bytes  # of its command line, up to the size
+    most: int  # the largest size
 
 
 class Parser:
@@ -82,6 +83,7 @@ class Parser:
     def __init__(self, max_batch_bytes: int, budget: Budget) -> None:
         self.closed = False
         self._max_batch_bytes = max_batch_bytes
+        self._most_bytes = min(max_batch_bytes, SMALL_BYTES)  # of what is joined with others
         self._budget = budget
         self._state = self._in_commands
         self._rest = b""  # an unfinished command line
@@ -160,43 +162,34 @@ class Parser:
         return end + 1
 
     def _plain_pushes(self, match: re.Match[bytes], data: bytes, out: list[Request]) -> int:
-        """The hot path: pushes with this very command line in a row, up to one batch of them."""
-        line, size, start = match[0], int(match[2]), match.end()
+        """The hot path: single messages to one topic in a row, up to one batch of them."""
+        at, topic = match.start(), match[1].decode()
+        prefix = data[at : match.start(2)]
+        bodies, end = pushes(data, at, prefix, self._most_bytes, JOIN_BYTES)
+        if not bodies:
+            return self._plain_push(match, data, out)
+        if len(bodies) == 1 and data.startswith(b"PUSH ", end):
+            done = self._mixed_pushes(data, at, out)
+            if done:
+                return done
+        self.likely_bytes = 0
+        out.append(Pushes(topic, bodies, None))
+        if end == len(data):
+            self.again = Again(topic, prefix, self._most_bytes)
+        return end
+
+    def _plain_push(self, match: re.Match[bytes], data: bytes, out: list[Request]) -> int:
+        """Any other one: of several messages, large, unfinished, or to be refused."""
+        size, start = int(match[2]), match.end()
         if not 0 < size <= self._max_batch_bytes:
             self._refuse_push(self._bad_size(size), size, out)
             return start
-        begin, end = start, len(data)
-        most = JOIN_BYTES // size if size <= SMALL_BYTES else 1
-        bodies: list[Buffer] = []
-        while (stop := start + size) <= end:
-            bodies.append(data[start:stop])
-            start = stop
-            if len(bodies) == most or not data.startswith(line, start):
-                break
-            start += len(line)
-        else:
-            stop = 0  # the last command line seen has its body still to come
-        if len(bodies) == 1 and size <= SMALL_BYTES and data.startswith(b"PUSH ", start):
-            done = self._mixed_pushes(data, match.start(), out)
-            if done:
-                return done
-        topic = match[1].decode()
+        if start + size > len(data):
+            self._expect_body(Push(match[1].decode(), b""), size, out)
+            return start
         self.likely_bytes = _likely(size)
-        if len(bodies) == 1:
-            _plain_one_by_one(topic, bodies, out)
-        elif bodies:
-            last = begin + (len(bodies) - 1) * (size + len(line)) + size
-            ends = data[begin + size - 1 : last : size + len(line)]
-            lf_count = count_lf(memoryview(data)[begin:last]) - len(bodies) + 1
-            if lf_count == len(bodies) == ends.count(b"\n"):
-                out.append(Pushes(topic, bodies, None))
-            else:
-                _plain_one_by_one(topic, bodies, out)
-        if not stop:
-            self._expect_body(Push(topic, b""), size, out)
-        elif start == end and size <= SMALL_BYTES:
-            self.again = Again(topic, line, len(line) + size)
-        return start
+        out.append(_plain(match[1].decode(), data[start : start + size]))
+        return start + size
 
     def _mixed_pushes(self, data: bytes, at: int, out: list[Request]) -> int:
         """Single messages whose command lines change from one to the next, up to one batch of them.
@@ -238,7 +231,7 @@ class Parser:
         self.again = None
         self.begun += 1
         if end - start <= self._max_batch_bytes:
-            _plain_one_by_one(match[1].decode(), [data[start:end]], out)
+            out.append(_plain(match[1].decode(), data[start:end]))
         else:
             self._refuse(self._bad_size(end - start), out)
         return out, end
@@ -347,7 +340,7 @@ class Parser:
         self._state, self._body = self._in_commands, bytearray()
         push = self._push
         if push == Push(push.topic, b""):
-            _plain_one_by_one(push.topic, [body], out)
+            out.append(_plain(push.topic, body))
         else:
             out.append(push._replace(body=body))
 
@@ -414,14 +407,11 @@ def _likely(size: int) -> int:
     return size if SMALL_BYTES < size <= _MAX_LIKELY_BYTES else 0
 
 
-def _plain_one_by_one(topic: str, bodies: list[Buffer], out: list[Request]) -> None:
-    """Plain pushes of which some hold several messages, or are refused."""
-    for body in bodies:
-        if body[-1] == LF:
-            count = count_lf(body)
-            out.append(Pushes(topic, [body], [count] if count > 1 else None))
-        else:
-            out.append(Refused(BadRequest("a body of lines must end in LF")))
+def _plain(topic: str, body: Buffer) -> Request:
+    if body[-1] != LF:
+        return Refused(BadRequest("a body of lines must end in LF"))
+    count = count_lf(body)
+    return Pushes(topic, [body], [count] if count > 1 else None)
 
 
 def _unknown(line: bytes) -> str:

@@ -23,6 +23,38 @@ CURSOR_NAME = rb"[A-Za-z0-9._-]{1,64}"
 _CURSOR = re.compile(CURSOR_NAME)
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}:[0-9]{1,19}")
 _OPTION = re.compile(rb"([a-z]+)=(.*)", re.DOTALL)
+_SIZE = re.compile(rb"([0-9]{1,19})\r?\n")
+
+try:
+    from logd._lines import one_push as one_push
+    from logd._lines import pushes as pushes
+except ImportError:  # no compiler where this was installed
+
+    def pushes(
+        data: bytes, at: int, prefix: bytes, most: int, room: int, /
+    ) -> tuple[list[Buffer], int]:
+        """The messages of the pushes that stand at `at`, and where these end.
+
+        Each is `prefix`, up to the space before the size, one message of `most` bytes or less with
+        its LF, and no option. All of them have `room` bytes or less; there may be none.
+        """
+        bodies: list[Buffer] = []
+        while data.startswith(prefix, at):
+            match = _SIZE.match(data, at + len(prefix))
+            if match is None or not 0 < (size := int(match[1])) <= most:
+                break
+            stop = match.end() + size
+            room -= size
+            if room < 0 or stop > len(data) or data.find(b"\n", match.end(), stop) != stop - 1:
+                break
+            bodies.append(data[match.end() : stop])
+            at = stop
+        return bodies, at
+
+    def one_push(data: bytes, prefix: bytes, most: int, /) -> bytes | None:
+        """The message, if `data` is one such push and nothing else."""
+        bodies, end = pushes(data, 0, prefix, most, most)
+        return bytes(bodies[0]) if len(bodies) == 1 and end == len(data) else None
 
 
 class Pushes(NamedTuple):

@@ -202,14 +202,13 @@ class Connection(Express, asyncio.Protocol):
         return True
 
     def _prepare_singles(self) -> None:
-        """What follows may be pushes like the last one: they will know where to go."""
+        """What follows may be more single messages: they will know where to go."""
         again = self.parser.again
         topic = self._service.store.topics.get(again.topic) if again is not None else None
         if again is None or topic is None:
             self._again_singles = None
         else:
-            self._again_line, self._again_size = again.line, again.size
-            self._again_singles = topic.singles
+            self.show_way(again.prefix, again.most, topic.singles)
 
     def _slot_for_single(self) -> PushSlot:
         slot = PushSlot(self, _SINGLE)

@@ -89,6 +89,8 @@ class Fresh(NamedTuple):
 
 
 class Topic:
+    _single_done_s = 0.0  # when any topic last stored a single message at once
+
     def __init__(
         self,
         name: str,
@@ -141,7 +143,6 @@ class Topic:
         self._pending: deque[PendingPush] = deque()
         self.singles = Singles(name, self._single_came)  # pending too
         self._came_alone = True  # the last of them
-        self._single_done_s = 0.0  # when the last one was that was stored at once
         self._gathers_since_s = 0.0  # when single messages began to wait for company
         self._waiters: dict[object, Callable[[], None]] = {}
         self.fresh: Fresh | None = None  # only while those who wait are woken
@@ -252,13 +253,13 @@ class Topic:
             self._scheduler.soon(self._turn)
 
     def _single_came(self) -> None:
-        """The first one since the last turn. On a quiet topic it is stored at once; where others
+        """The first one since the last turn. On a quiet daemon it is stored at once; where others
         are about, or a sync is to be shared, they get the rest of the loop's turn to join it."""
-        quiet_s = self._scheduler.monotonic_s() - self._single_done_s
+        quiet_s = self._scheduler.monotonic_s() - Topic._single_done_s
         is_due = self._turn_is_due or self._policy.answers_wait
         if self._came_alone and quiet_s > _QUIET_S and not is_due:
             self._turn()
-            self._single_done_s = self._scheduler.monotonic_s()
+            Topic._single_done_s = self._scheduler.monotonic_s()
         else:
             self._turn_soon()
 

@@ -158,6 +158,19 @@ async def test_the_same_push_over_and_over(guarded: Daemon, access_file: Path) -
             assert await writer.refused(push("app-1", b"x\n")) == "forbidden"
 
 
+async def test_another_token_closes_the_short_ways_of_the_one_before(guarded: Daemon) -> None:
+    fill(guarded)
+    async with dial(guarded) as line:
+        await login(line, ALL)
+        for n in range(3):  # by turns: each topic has its short way now
+            assert (await line.ask(push("app-1", b"x\n"))).head == b"OK %d 1" % (n + 2)
+            assert (await line.ask(push("other", b"x\n"))).head == b"OK %d 1" % (n + 2)
+        await login(line, WRITER)
+        for n in range(3):
+            assert (await line.ask(push("app-1", b"x\n"))).head == b"OK %d 1" % (n + 5)
+            assert await line.refused(push("other", b"x\n")) == "forbidden"
+
+
 async def test_a_daemon_that_does_not_ask_takes_any_token(tmp_path: Path) -> None:
     async with running(tmp_path) as server, dial(server) as line:
         await line.send(b"AUTH whatever\r\n" + push("app", b"x\n"))

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from compiled import forms, source
 
-from logd.batch import JOIN_BYTES
+from logd.batch import JOIN_BYTES, SMALL_BYTES
 from logd.errors import BadRequest, LogdError
 from logd.protocol import Budget, Parser
 
 PUSH = b"PUSH app 6\r\nhello\n"
+MOST = 20
 
 
 FORMS = forms("express")
@@ -51,8 +52,7 @@ def connection(module: ModuleType, topic: Topic) -> Any:
             super().__init__()
             self.story: list[Any] = []
             self._write = self.story.append
-            self._again_line, self._again_size = PUSH[:-6], len(PUSH)
-            self._again_singles = topic.singles
+            self.show_way(b"PUSH app ", MOST, topic.singles)
 
         def _slot_for_single(self) -> Slot:
             slot = Slot(self.story)
@@ -94,6 +94,18 @@ def test_one_more_of_the_same_is_taken_and_answered(module: ModuleType) -> None:
         b"PUSH app 6\r\nhel\no\n",
         b"PUSH bpp 6\r\nhello\n",
         b"PUSH app 6\r\nhello\nP",
+        PUSH + PUSH,
+        PUSH[:-1],
+        b"PUSH app 0\r\n",
+        b"PUSH app 1\r\n",
+        b"PUSH app \r\nhello\n",
+        b"PUSH app\r\nhello\n",
+        b"PUSH app 6 enc=lines\r\nhello\n",
+        b"PUSH app 6\rhello\n",
+        b"PUSH app 21\r\n" + b"x" * 20 + b"\n",
+        b"PUSH app 00000000000000000006\r\nhello\n",
+        b"PUSH app +6\r\nhello\n",
+        b"push app 6\r\nhello\n",
         b"PING\r\n",
         b"",
     ],
@@ -104,11 +116,49 @@ def test_anything_else_is_left_to_the_parser(module: ModuleType, data: bytes) ->
     assert len(topic.singles) == 0
 
 
+@pytest.mark.parametrize("module", FORMS)
+@pytest.mark.parametrize("body", [b"\n", b"x\n", b"ten bytes\n", b"x" * (MOST - 1) + b"\n"])
+@pytest.mark.parametrize("line", [b"PUSH app %d\r\n", b"PUSH app %d\n", b"PUSH app %019d\r\n"])
+def test_messages_of_any_size_are_taken(module: ModuleType, body: bytes, line: bytes) -> None:
+    topic = Topic(module)
+    assert connection(module, topic).take_single(line % len(body) + body)
+    (push,) = topic.singles.take()
+    assert push.content == ("app", [body], [1])
+
+
+@pytest.mark.parametrize("module", FORMS)
+def test_each_topic_that_was_pushed_to_has_its_way(module: ModuleType) -> None:
+    topics = {name: Topic(module) for name in ("app", "web", "a" * 128)}
+    made = connection(module, topics["app"])
+    for name, topic in topics.items():
+        made.show_way(b"PUSH %s " % name.encode(), MOST, topic.singles)
+    for name, topic in [*topics.items(), *topics.items()]:
+        assert made.take_single(b"PUSH %s 6\r\nhello\n" % name.encode())
+        made.single_stored(0)
+        assert [len(push.waiting) for push in topic.singles.take()] == [1]
+    assert not made.take_single(b"PUSH other 6\r\nhello\n")
+    topics["web"].singles.is_open = False
+    assert not made.take_single(b"PUSH web 6\r\nhello\n")
+    assert not made.take_single(b"PUSH web 7\r\nhello\n")
+    assert made.take_single(PUSH)
+
+
+@pytest.mark.parametrize("module", FORMS)
+def test_no_more_ways_are_kept_than_a_bound(module: ModuleType) -> None:
+    made = connection(module, Topic(module))
+    for i in range(1000):
+        topic = Topic(module)
+        made.show_way(b"PUSH t%d " % i, MOST, topic.singles)
+        assert len(made._ways) <= 64
+        assert made.take_single(b"PUSH t%d 2\r\nx\n" % i)
+        made.single_stored(0)
+
+
 @pytest.mark.parametrize("fed", [b"", b"PING\r\n", PUSH + b"PI", PUSH + b"PING\r\n", PUSH[:-1]])
 def test_only_behind_a_push_and_nothing_else(fed: bytes) -> None:
     parser = Parser(1 << 20, Budget(1 << 20))
     parser.feed(PUSH)
-    assert parser.again == ("app", PUSH[:-6], len(PUSH))
+    assert parser.again == ("app", b"PUSH app ", SMALL_BYTES)
     parser.feed(PUSH + fed)
     assert (parser.again is None) == bool(fed)
 
