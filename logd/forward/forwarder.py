@@ -189,7 +189,7 @@ class Forwarder:
         self._matched = self._options.patterns.expand()
         known = {source.base for source in self._register.sources.values()}
         here = {source.identity for source in self._register.sources.values()}
-        for path in [*known, *self._bases(here)]:
+        for path in [*known, *self._bases(here), *self._rotated_away(here)]:
             if path not in self._chains:
                 self._add(path)
 
@@ -198,6 +198,19 @@ class Forwarder:
         for path in self._matched.paths:
             of_another = any(is_sibling(base, path) for base in self._matched.paths)
             if not of_another and (path in self._chains or identity_of(path) not in known):
+                yield path
+
+    def _rotated_away(self, known: set[Identity]) -> Iterator[str]:
+        """Paths with no file now whose first one came and went since the last look but one.
+
+        When the next one is there, the first would be taken for one of before our time.
+        """
+        since_ns = self._register.looked_ns
+        for path in self._options.patterns.plain():
+            if path not in self._matched.paths and any(
+                named.mtime_ns >= since_ns and named.identity not in known
+                for named in listing(path)
+            ):
                 yield path
 
     def _add(self, path: str) -> None:

@@ -76,6 +76,34 @@ def test_what_was_rotated_before_the_first_run_is_not_shipped(
     assert outbox.delivered == [b"newer"]
 
 
+@pytest.mark.parametrize("looks", [1, 3])
+def test_a_file_that_came_and_was_rotated_between_two_looks_while_nothing_is_at_the_path(
+    tmp_path: Path, outbox: Outbox, world: World, looks: int
+) -> None:
+    """A look may come between a rename and what it makes room for, which may be long after."""
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.turn()
+    world.line()
+    world.path.rename(world.path.with_name("app.log.1"))
+    for _ in range(looks):
+        life.turn()
+    world.line()
+    life.settle()
+    assert outbox.delivered == world.written
+
+
+def test_a_path_that_is_not_there_does_not_bring_back_what_was_rotated_before(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    world.append(b"older\n")
+    world.path.rename(world.path.with_name("app.log.1"))
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.settle()
+    world.append(b"newer\n")
+    life.settle()
+    assert outbox.delivered == [b"newer"]
+
+
 def test_a_glob_that_matches_rotated_files_ships_them_once(
     tmp_path: Path, outbox: Outbox, world: World
 ) -> None:
