@@ -145,7 +145,8 @@ class Program:
 
     def __exit__(self, *_: object) -> None:
         self._end.set()
-        self._thread.join()
+        self._thread.join(HANG_S)
+        assert not self._thread.is_alive()
 
 
 def line(n: int) -> bytes:
