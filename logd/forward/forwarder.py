@@ -20,7 +20,7 @@ from logd.forward.chain import Chain, Patience, identity_of
 from logd.forward.content import Content, Identity, check_of, tail_at
 from logd.forward.lines import Limits, last_line_start
 from logd.forward.paths import NOTHING, Patterns
-from logd.forward.siblings import is_sibling, listing
+from logd.forward.siblings import file_time_ns, is_sibling, listing
 from logd.forward.sources import MAX_NOTE_BYTES, Mark, Register, Source, State, note_of, restored
 from logd.forward.spooled import Leftover, Waiting
 from logd.forward.state import EMPTY, StateDir
@@ -104,7 +104,7 @@ def remember(state: StateDir, leftover: Callable[[int], Leftover]) -> Memory:
     found = leftover((saved or EMPTY)["as_of"])
     register = restored(saved or EMPTY, found.notes)
     if saved is None:
-        register.looked_ns = time.time_ns()  # what was rotated before this is not ours to ship
+        register.looked_ns = file_time_ns()  # what was rotated before this is not ours to ship
     _drop_gone(register)
     state.save(lambda: register.snapshot(found.last))
     return Memory(register, saved is None)
@@ -185,11 +185,11 @@ class Forwarder:
             return
         self._match_due_s = now_s + MATCH_S
         # One look behind: a path that is new now may have been rotated since the last.
-        self._register.looked_ns, self._looked_ns = self._looked_ns, time.time_ns()
+        self._register.looked_ns, self._looked_ns = self._looked_ns, file_time_ns()
         self._matched = self._options.patterns.expand()
         known = {source.base for source in self._register.sources.values()}
         here = {source.identity for source in self._register.sources.values()}
-        for path in [*known, *self._bases(here)]:
+        for path in [*known, *self._bases(here), *self._rotated_away(here)]:
             if path not in self._chains:
                 self._add(path)
 
@@ -198,6 +198,19 @@ class Forwarder:
         for path in self._matched.paths:
             of_another = any(is_sibling(base, path) for base in self._matched.paths)
             if not of_another and (path in self._chains or identity_of(path) not in known):
+                yield path
+
+    def _rotated_away(self, known: set[Identity]) -> Iterator[str]:
+        """Paths with no file now whose first one came and went since the last look but one.
+
+        When the next one is there, the first would be taken for one of before our time.
+        """
+        since_ns = self._register.looked_ns
+        for path in self._options.patterns.plain():
+            if path not in self._matched.paths and any(
+                named.mtime_ns >= since_ns and named.identity not in known
+                for named in listing(path)
+            ):
                 yield path
 
     def _add(self, path: str) -> None:

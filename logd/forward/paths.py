@@ -44,6 +44,12 @@ class Patterns(NamedTuple):
                     identities[status.st_dev, status.st_ino] = path
         return Matched(frozenset(paths), identities)
 
+    def plain(self) -> list[str]:
+        """The paths that were given as such: what they will be called is known before they are."""
+        given = [pattern for pattern in self.wanted if not glob.has_magic(pattern)]
+        paths = [os.path.realpath(os.path.abspath(path)) for path in given]
+        return [p for p in paths if not self._is_excluded(p) and not is_archive_name(p)]
+
     def _is_excluded(self, path: str) -> bool:
         name = os.path.basename(path)
         return any(fnmatchcase(path, one) or fnmatchcase(name, one) for one in self.excluded)

@@ -9,12 +9,13 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from daemon import ROOT, Daemon, lasting_address, running
+from daemon import HANG_S, ROOT, Daemon, lasting_address, running
 from tool import LOG_CLI, environment, fill, log_cli, started
 
 from logd import Client, Reader, Writer
@@ -63,25 +64,29 @@ def test_a_long_file_has_a_progress_bar_on_a_terminal(daemon: Daemon, tmp_path: 
 
     drainer = threading.Thread(target=drain)
     drainer.start()
-    done = subprocess.run(
-        [*LOG_CLI, "write", "app", "--file", str(long)],
-        stdout=subprocess.PIPE,
-        stderr=slave,
-        cwd=ROOT,
-        env=environment(daemon) | {"TERM": "xterm"},
-    )
-    os.close(slave)
-    drainer.join()
-    os.close(master)
+    try:
+        done = subprocess.run(
+            [*LOG_CLI, "write", "app", "--file", str(long)],
+            stdout=subprocess.PIPE,
+            stderr=slave,
+            cwd=ROOT,
+            env=environment(daemon) | {"TERM": "xterm"},
+            timeout=HANG_S,
+        )
+    finally:
+        os.close(slave)
+        drainer.join()
+        os.close(master)
     assert done.stdout == b"app 0..89999 (90000 messages)\n"
     assert "MB" in drawn.decode()
 
 
 def test_a_slow_pipe_arrives_line_by_line(daemon: Daemon) -> None:
     fill(daemon, 1)
+    end_ms = time.time_ns() // 1_000_000 + int(HANG_S * 1000)
     with (
         started(daemon, "write", "app") as process,
-        Reader(daemon.address, "app", start=1, follow=True) as reader,
+        Reader(daemon.address, "app", start=1, follow=True, until_ms=end_ms) as reader,
     ):
         assert process.stdin is not None
         arriving = iter(reader)
@@ -275,7 +280,10 @@ class Canned:
         self._thread.start()
 
     def _answer(self, replies: tuple[bytes, ...]) -> None:
-        connection, _ = self._listener.accept()
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:  # closed before anybody came
+            return
         with connection, connection.makefile("rb") as lines:
             for reply in (b"ERR not-found no such topic\r\n", *replies):  # the first is for STATS
                 lines.readline()
@@ -283,8 +291,22 @@ class Canned:
             lines.read()
 
     def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # a close alone wakes nobody who accepts
+        self._thread.join(HANG_S)
         self._listener.close()
-        self._thread.join()
+        assert not self._thread.is_alive()
+
+
+def test_a_canned_daemon_that_nobody_asks_ends_all_the_same() -> None:
+    Canned(b"").close()
+
+
+def test_what_was_started_and_says_nothing_ends(daemon: Daemon) -> None:
+    fill(daemon)
+    with started(daemon, "read", "-fq", "app", "--offset", "next", hang_s=0.5) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b""
+        assert process.wait() == -signal.SIGKILL
 
 
 def batches(offset: int, body: bytes) -> bytes:

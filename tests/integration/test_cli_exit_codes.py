@@ -137,6 +137,7 @@ def _until_it_works(process: subprocess.Popen[bytes], command: str) -> None:
 @pytest.mark.parametrize("words", [["ping"], ["stats"], ["topics"], ["read", "app"], ["bench"]])
 def test_interrupted_while_the_daemon_says_nothing(words: list[str]) -> None:
     deaf = socket.create_server(("127.0.0.1", 0))
+    deaf.settimeout(HANG_S)  # what is started may end before it comes
     address = f"127.0.0.1:{deaf.getsockname()[1]}"
     with closing(deaf), started(address, *words) as process, closing(deaf.accept()[0]) as taken:
         assert taken.recv(10)  # it has asked, and waits

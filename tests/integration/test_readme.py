@@ -75,8 +75,10 @@ def shell(line: str, daemon: Daemon, directory: Path) -> Iterator[subprocess.Pop
         text=True,
         # A test run in the background ignores Ctrl-C, and would hand that down.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        start_new_session=True,
     ) as process:
-        timer = threading.Timer(PATIENCE_S, process.kill)
+        # With all that it started: each of them holds the pipe open that is read to its end.
+        timer = threading.Timer(PATIENCE_S, os.killpg, (process.pid, signal.SIGKILL))
         timer.start()
         try:
             yield process
@@ -114,6 +116,14 @@ def run_python(program: str, daemon: Daemon, directory: Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_a_line_that_does_not_end_fails(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "PATIENCE_S", 0.5)
+    with pytest.raises(AssertionError):
+        run_typed(Typed("sleep 1000 | cat", []), daemon, tmp_path)
 
 
 @pytest.mark.parametrize("blocks", sections("console"))

@@ -85,6 +85,7 @@ async def test_a_stop_answers_those_who_wait_or_stores_nothing(tmp_path: Path) -
 
         writers = [asyncio.ensure_future(write(b"w%d" % n)) for n in range(8)]
         while len(told) < 200:
+            assert not any(writer.done() for writer in writers), told
             await asyncio.sleep(0)
         os.kill(server.pid, signal.SIGTERM)
         await asyncio.gather(*writers)

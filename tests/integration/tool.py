@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -32,7 +33,10 @@ def log_cli(host: str | Daemon, *words: str, stdin: bytes = b"") -> tuple[int, b
 
 
 @contextmanager
-def started(host: str | Daemon, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+def started(
+    host: str | Daemon, *words: str, hang_s: float = 2 * HANG_S
+) -> Iterator[subprocess.Popen[bytes]]:
+    """It is killed after `hang_s`: whoever waits for a line of it, or for its end, gets that."""
     with subprocess.Popen(
         [*LOG_CLI, *words],
         stdin=subprocess.PIPE,
@@ -43,9 +47,12 @@ def started(host: str | Daemon, *words: str) -> Iterator[subprocess.Popen[bytes]
         # A test run in the background ignores Ctrl-C, and would hand that down.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
+        timer = threading.Timer(hang_s, process.kill)
+        timer.start()
         try:
             yield process
         finally:
+            timer.cancel()
             process.kill()
 
 

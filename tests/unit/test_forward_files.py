@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,7 @@ def test_what_was_rotated_before_the_first_run_is_not_shipped(
 ) -> None:
     world.append(b"older\n")
     world.rotate()
+    os.utime(world.path.with_name("app.log.1"), (1, 1))
     world.append(b"newer\n")
     chosen = options(world.path)
     life = Life(tmp_path / "state", outbox, chosen)
@@ -74,6 +77,52 @@ def test_what_was_rotated_before_the_first_run_is_not_shipped(
     life = Life(tmp_path / "state", outbox, chosen)
     life.settle()
     assert outbox.delivered == [b"newer"]
+
+
+@pytest.mark.parametrize("looks", [1, 3])
+def test_a_file_that_came_and_was_rotated_between_two_looks_while_nothing_is_at_the_path(
+    tmp_path: Path, outbox: Outbox, world: World, looks: int
+) -> None:
+    """A look may come between a rename and what it makes room for, which may be long after."""
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.turn()
+    world.line()
+    world.path.rename(world.path.with_name("app.log.1"))
+    for _ in range(looks):
+        life.turn()
+    world.line()
+    life.settle()
+    assert outbox.delivered == world.written
+
+
+def test_a_path_that_is_not_there_does_not_bring_back_what_was_rotated_before(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    world.append(b"older\n")
+    os.utime(world.path, (1, 1))
+    world.path.rename(world.path.with_name("app.log.1"))
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.settle()
+    world.append(b"newer\n")
+    life.settle()
+    assert outbox.delivered == [b"newer"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="clocks have other numbers there")
+def test_the_clock_of_file_times_is_behind(tmp_path: Path, outbox: Outbox) -> None:
+    """It goes by ticks: what is written after a look has a time before it. Since Linux 6.13 most
+    files get finer times, so that the time of older ones is given to it by hand."""
+    life = Life(tmp_path / "state", outbox, options(tmp_path / "*.log"))
+    for n in range(20):
+        life.turn()
+        path = tmp_path / f"{n}.log"
+        path.write_bytes(b"%d\n" % n)
+        tick_ns = time.clock_gettime_ns(5)
+        os.utime(path, ns=(tick_ns, tick_ns))
+        path.rename(tmp_path / f"{n}.log.1")
+        path.touch()
+    life.settle()
+    assert outbox.delivered == [b"%d" % n for n in range(20)]
 
 
 def test_a_glob_that_matches_rotated_files_ships_them_once(

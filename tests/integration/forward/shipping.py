@@ -30,9 +30,9 @@ class Shipper:
     """`log-cli forward`: start it, kill it, start it again on the same state directory."""
 
     def __init__(self, directory: Path, address: str, *words: str) -> None:
-        self._log = directory / "forward.log"
+        self._log, self._state = directory / "forward.log", directory / "state"
         self._command = [sys.executable, "-m", "cli", "forward", "--topic", TOPIC]
-        self._command += ["--host", address, "--state-dir", str(directory / "state"), *words]
+        self._command += ["--host", address, "--state-dir", str(self._state), *words]
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *more: str) -> Self:
@@ -43,6 +43,7 @@ class Shipper:
     def first_start(self) -> Self:
         """What is rotated before this returns is not its to ship; what is behind it, is."""
         self.start().until_said("forwarding ")
+        print("at first:", (self._state / "state.json").read_text())
         return self
 
     def run_once(self) -> int:
@@ -80,6 +81,17 @@ class Shipper:
     @property
     def log(self) -> str:
         return self._log.read_text() if self._log.exists() else ""
+
+    def tell(self, path: Path) -> None:
+        """Print what it said and knows, and which files there are: for a fault that is rare.
+
+        Of a test that passes nobody sees it.
+        """
+        print(self.log, "at last:", (self._state / "state.json").read_text())
+        for file in sorted(path.parent.iterdir(), key=lambda file: file.stat().st_mtime_ns):
+            status, first = file.stat(), file.read_bytes()[:20]
+            times = status.st_mtime_ns, status.st_ctime_ns
+            print(file.name, status.st_ino, status.st_size, *times, first)
 
     def until_said(self, text: str, times: int = 1) -> None:
         """Wait for it to say this. Each look takes the time that its exit is waited for."""
@@ -145,7 +157,8 @@ class Program:
 
     def __exit__(self, *_: object) -> None:
         self._end.set()
-        self._thread.join()
+        self._thread.join(HANG_S)
+        assert not self._thread.is_alive()
 
 
 def line(n: int) -> bytes:

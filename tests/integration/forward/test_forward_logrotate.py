@@ -63,6 +63,7 @@ def test_rotations_under_a_program_that_writes(
             wait_for(daemon, random.randint(0, program.count))  # sometimes far behind
     with shipper:
         assert shipper.run_once() == 0
+    shipper.tell(path)
     assert_once_and_in_order(arrived(daemon), program.count)
 
 
@@ -83,6 +84,7 @@ def test_kills_and_rotations(daemon: Daemon, tmp_path: Path, path: Path, way: st
                 rotate(logrotate, program, way)
     with shipper:
         assert shipper.run_once() == 0
+    shipper.tell(path)
     assert_once_and_in_order(arrived(daemon), program.count)
 
 
