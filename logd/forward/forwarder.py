@@ -120,7 +120,7 @@ class Forwarder:
         self._chains: dict[str, Chain] = {}
         self._turn: deque[Chain] = deque()
         self._matched = NOTHING
-        self._looked_ns = self._register.looked_ns
+        self._looks_ns = deque([self._register.looked_ns], maxlen=2)
         self._unreadable = set[str]()
         self._match_due_s = 0.0
         self._is_full = False
@@ -184,8 +184,10 @@ class Forwarder:
         if now_s < self._match_due_s:
             return
         self._match_due_s = now_s + MATCH_S
-        # One look behind: a path that is new now may have been rotated since the last.
-        self._register.looked_ns, self._looked_ns = self._looked_ns, file_time_ns()
+        # A path that is new now may have been rotated since the last look, or even while that one
+        # was under way, when it had no file for a moment. At the one before it had none.
+        self._register.looked_ns = self._looks_ns[0]
+        self._looks_ns.append(file_time_ns())
         self._matched = self._options.patterns.expand()
         known = {source.base for source in self._register.sources.values()}
         here = {source.identity for source in self._register.sources.values()}

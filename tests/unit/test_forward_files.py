@@ -19,7 +19,7 @@ from logd.forward import chain
 from logd.forward.chain import Patience
 from logd.forward.content import Plain
 from logd.forward.lines import Limits, Piece, next_piece
-from logd.forward.siblings import is_sibling
+from logd.forward.siblings import file_time_ns, is_sibling
 from logd.forward.sources import Mark, moves_of, note_of
 from logd.forward.state import StateDir
 
@@ -90,6 +90,23 @@ def test_a_file_that_came_and_was_rotated_between_two_looks_while_nothing_is_at_
     world.path.rename(world.path.with_name("app.log.1"))
     for _ in range(looks):
         life.turn()
+    world.line()
+    life.settle()
+    assert outbox.delivered == world.written
+
+
+def test_a_glob_whose_file_is_away_for_a_moment_when_it_is_looked_at(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    """Of a glob it is not known what the file will be called that is not there."""
+    life = Life(tmp_path / "state", outbox, options(world.path.parent / "*.log"))
+    for _ in range(3):
+        life.turn()
+    world.line()
+    moved = world.path.rename(world.path.with_name("app.log.1"))
+    while file_time_ns() <= moved.stat().st_mtime_ns:
+        pass  # until the clock of file times ticks
+    life.turn()
     world.line()
     life.settle()
     assert outbox.delivered == world.written
