@@ -41,7 +41,7 @@ class Batches(NamedTuple):
 
     offset: int
     messages: int
-    data: bytearray
+    data: bytes | bytearray
 
 
 class TopicInfo(NamedTuple):

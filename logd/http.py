@@ -221,7 +221,7 @@ def _refusal(error: LogdError, details: dict[str, Any] | None = None) -> Respons
 
 def _raw(batches: Batches) -> Response:
     headers = {"logd-offset": str(batches.offset), "logd-messages": str(batches.messages)}
-    return Response(bytes(batches.data), media_type=http_reads.RAW, headers=headers)
+    return Response(memoryview(batches.data), media_type=http_reads.RAW, headers=headers)
 
 
 async def _streamed(request: Request, first: bytes, rest: AsyncIterator[bytes]) -> Any:

@@ -16,10 +16,10 @@ from typing import Any
 import re2
 
 from logd.asking import Asking
-from logd.batch import MAX_NUMBER
+from logd.batch import MAX_NUMBER, Found
 from logd.commands import Batches
 from logd.errors import BadRequest, LogdError
-from logd.reading import Batch, Gap, Reading, Rewind
+from logd.reading import Batch, Gap, Reading, Rewind, lines
 from logd.requests import At, Read, Stats, Where, number, where
 from logd.shown import encode, json_objects
 
@@ -27,6 +27,7 @@ TEXT, NDJSON, EVENTS = "text/plain; charset=utf-8", "application/x-ndjson", "tex
 RAW = "application/vnd.logd.batches"
 LIMIT = 1000  # messages, where nothing else is said
 PIECE_BYTES = 256 * 1024  # of a topic that are worked on at a time
+TEXT_BYTES = 1 << 20  # the same where there is hardly any work
 RAW_BYTES = 8 << 20
 KEEP_ALIVE_MS = 15_000
 PROGRESS_S = 0.5
@@ -46,6 +47,11 @@ class Wanted:
     pattern: Any = None
     form: str = TEXT
     tells_progress: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Is nothing wanted of single messages?"""
+        return self.form == TEXT and self.pattern is None
 
 
 @dataclass(slots=True)
@@ -102,7 +108,7 @@ async def messages(asking: Asking, asked: Wanted) -> AsyncIterator[bytes]:
     limit = None if asked.pattern else asked.limit
     reading = Reading(
         asked.topic, start=asked.start, limit=limit, until=asked.until, until_ms=asked.until_ms,
-        read_bytes=PIECE_BYTES, on_gap=gaps.append,
+        read_bytes=TEXT_BYTES if asked.is_plain else PIECE_BYTES, on_gap=gaps.append,
     )  # fmt: skip
     end = int((await stats(asking, asked.topic))["next"])
     left, told_at_s = asked.limit, time.monotonic()
@@ -151,19 +157,24 @@ async def _piece(asking: Asking, reading: Reading, asked: Wanted, left: int) -> 
         reading.refused(error)
         return Piece()
     reading.arrived(reply)
-    piece: Piece = await asking.offload(lambda: _made(reading.cut(reply), asked, left))
+    if asked.is_plain:
+        piece: Piece = await asking.offload(lambda: _text(reading.parts(reply)))
+    else:
+        piece = await asking.offload(lambda: _made(reading.cut(reply), asked, left))
     piece.next = reply.offset + reply.messages
     return piece
+
+
+def _text(parts: Iterator[tuple[Found, int, int]]) -> Piece:
+    """No more than was asked for: `Reading` knows the limit."""
+    wanted = list(parts)
+    out = b"".join([lines(*part) for part in wanted])
+    return Piece(out, sum(stop - start for _, start, stop in wanted))
 
 
 def _made(batches: Iterator[Batch], asked: Wanted, left: int) -> Piece:
     piece, out = Piece(), list[bytes]()
     for batch in batches:
-        if asked.form == TEXT and asked.pattern is None:  # nothing is wanted of single messages
-            lines = batch.messages[: left - piece.found]
-            piece.found += len(lines)
-            out += [line for line in (b"\n".join(lines), b"\n") if lines]
-            continue
         chosen = list(enumerate(batch.messages, batch.offset))
         if asked.pattern is not None:
             search = asked.pattern.search

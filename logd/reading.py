@@ -15,7 +15,18 @@ from itertools import repeat
 from typing import NamedTuple, TypedDict
 
 from logd import commands
-from logd.batch import GAP, MAX_NUMBER, Found, reading, scan, split_body
+from logd.batch import (
+    GAP,
+    LF,
+    LINES,
+    MAX_NUMBER,
+    Buffer,
+    Found,
+    count_lf,
+    reading,
+    scan,
+    split_body,
+)
 from logd.commands import Batches, Command, checked_topic, checked_where
 from logd.epochs import Seen, kept
 from logd.errors import BadRequest, DamagedBatch, LogdError, OutOfRange
@@ -197,6 +208,10 @@ class Reading:
 
     def cut(self, reply: Batches) -> Iterator[Batch]:
         """The batches of a reply, without what lies before its start or was not asked for."""
+        return (split(*part) for part in self.parts(reply))
+
+    def parts(self, reply: Batches) -> Iterator[tuple[Found, int, int]]:
+        """The same, not split yet: each batch, and from which offset up to which it is wanted."""
         for found in check(reply):
             if found.header.time_ms >= self._until_ms:  # times never go back
                 self._is_past = True
@@ -207,7 +222,7 @@ class Reading:
                 self._on_gap(Gap(start, found.header.next - start, "they were lost on disk"))
             elif start < stop:
                 self._left -= stop - start
-                yield split(found, start, stop)
+                yield found, start, stop
 
     def _left_ms(self) -> int:
         return self._until_ms - self._now_ms()
@@ -244,6 +259,16 @@ def split(found: Found, start: int, stop: int) -> Batch:
     if stop - start != header.messages:
         messages = messages[start - header.offset : stop - header.offset]
     return Batch(start, header.time_ms, messages)
+
+
+def lines(found: Found, start: int, stop: int) -> Buffer:
+    """The same messages, an LF behind each: mostly just what is stored."""
+    header, body = found.header, found.body
+    if header.enc != LINES or stop - start != header.messages:
+        return b"".join([message + b"\n" for message in split(found, start, stop).messages])
+    if count_lf(body) != header.messages or body[-1] != LF:
+        raise DamagedBatch(f"not {counted(header.messages, 'line')}", found.position)
+    return body
 
 
 _new_message: Callable[[type[Message], tuple[int, int, bytes]], Message] = tuple.__new__

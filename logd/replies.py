@@ -98,6 +98,15 @@ class Replies:
 
 def parse_reply(line: bytes) -> Reply | LogdError:
     """A reply's first line, its end included: with room for its body, or the error it carries."""
+    head = parse_head(line)
+    if isinstance(head, LogdError):
+        return head
+    word, numbers = head
+    return Reply(word, numbers, bytearray(0 if word == "OK" else numbers[-1]))
+
+
+def parse_head(line: bytes) -> tuple[str, tuple[int, ...]] | LogdError:
+    """The same without the room: the word and the numbers, the last one mostly the body's size."""
     line = line.rstrip(b"\r\n")
     if line.startswith(b"ERR "):
         code, _, text = line[4:].partition(b" ")
@@ -107,7 +116,6 @@ def parse_reply(line: bytes) -> Reply | LogdError:
         raise NotLogd(f"it answered {quote(line)}")
     word, *rest = [group for group in match.groups() if group is not None]
     numbers = tuple(map(int, rest))
-    size = 0 if word == b"OK" else numbers[-1]
-    if size > MAX_REPLY_BYTES:
-        raise NotLogd(f"it announced a reply of {size} bytes")
-    return Reply(word.decode(), numbers, bytearray(size))
+    if word != b"OK" and numbers[-1] > MAX_REPLY_BYTES:
+        raise NotLogd(f"it announced a reply of {numbers[-1]} bytes")
+    return word.decode(), numbers

@@ -10,7 +10,19 @@ from typing import Any
 import pytest
 
 from logd import reading
-from logd.reading import Batch, Message, messages_of
+from logd.batch import (
+    LINES,
+    LINES_ZSTD,
+    SIZED,
+    SIZED_ZSTD,
+    Found,
+    body_sum,
+    compress,
+    encode_header,
+    scan,
+)
+from logd.errors import DamagedBatch
+from logd.reading import Batch, Message, lines, messages_of, split
 
 label: Any = vars(reading)["_label"]
 
@@ -62,3 +74,35 @@ def test_only_plain_tuples_are_made() -> None:
     for kind in (Odd, int, bytes):
         with pytest.raises(TypeError):
             label(kind, 0, 0, [b"x"])
+
+
+VALUES = [b"one", b"", b"three", b"4"]
+BODIES = {
+    LINES: b"one\n\nthree\n4\n",
+    SIZED: b"3 0 5 1\nonethree4",
+    LINES_ZSTD: compress(b"one\n\nthree\n4\n", LINES)[0],
+    SIZED_ZSTD: compress(b"3 0 5 1\nonethree4", SIZED)[0],
+}
+
+
+def found(enc: str, body: bytes, messages: int = 4) -> Found:
+    data = encode_header(10, messages, len(body), 5, enc, body_sum(body)) + body
+    (one,) = scan(lambda at, size: data[at : at + size], 0, len(data))
+    return one
+
+
+@pytest.mark.parametrize("enc", BODIES)
+def test_lines_are_the_messages_whatever_is_wanted_of_a_batch(enc: str) -> None:
+    batch = found(enc, BODIES[enc])
+    for start in range(10, 14):
+        for stop in range(start + 1, 15):
+            wanted = VALUES[start - 10 : stop - 10]
+            assert bytes(lines(batch, start, stop)) == b"".join(value + b"\n" for value in wanted)
+            assert split(batch, start, stop).messages == wanted
+
+
+@pytest.mark.parametrize("body", [b"one\ntwo\n", b"one\n\nthree\n4", b"\n" * 5])
+def test_lines_of_another_count_are_damage(body: bytes) -> None:
+    for cut in (lines, split):
+        with pytest.raises(DamagedBatch):
+            cut(found(LINES, body), 10, 14)
