@@ -14,8 +14,9 @@ from typing import Protocol as Interface
 from logd.protocol import MAX_LINE_BYTES, Parser
 from logd.requests import Request
 
-# Shared by all connections: the loop fills it and hands it on before it turns to another.
+# Both shared by all connections: the loop fills one and hands it on before it turns to another.
 _scratch = memoryview(bytearray(8 * 1024))
+_spare = bytearray()  # room for one large push; if nothing comes it is the next one's
 
 
 class Receiver(Interface):
@@ -37,35 +38,30 @@ class BulkReceiver(asyncio.BufferedProtocol):
         self._connection = connection
         self._parser = connection.parser
         self._room: memoryview | None = None
-        self._likely: bytearray | None = None
+        self._is_likely = False
 
     def get_buffer(self, sizehint: int) -> memoryview | bytearray:
         self._room = self._parser.room()
-        if self._room is not None:
-            return self._room
-        if self._parser.likely_bytes:
-            self._likely = bytearray(self._parser.likely_bytes + MAX_LINE_BYTES)
-            return self._likely
-        return _scratch
+        self._is_likely = self._room is None and self._parser.likely_bytes > 0
+        if self._is_likely:
+            return _room_for(self._parser.likely_bytes + MAX_LINE_BYTES)
+        return _scratch if self._room is None else self._room
 
     def buffer_updated(self, size: int) -> None:
         if self._room is not None:
             self._room = None
             self._connection.received(self._parser.filled(size), size)
-        elif self._likely is not None:
+        elif self._is_likely:
             self._take_likely(size)
         else:
             self._connection.data_received(bytes(_scratch[:size]))
 
     def _take_likely(self, size: int) -> None:
-        data, self._likely = self._likely, None
-        assert data is not None
-        view = memoryview(data)[:size]
-        if 2 * size < len(data):  # it is not another one like that, and must not keep so much
+        if 2 * size < len(_spare):  # it is not another one like that, and must not keep so much
             self._parser.likely_bytes = 0
-            self._connection.data_received(bytes(view))
+            self._connection.data_received(bytes(memoryview(_spare)[:size]))
         else:
-            self._connection.feed_large(view)
+            self._connection.feed_large(memoryview(_taken())[:size])
 
     def eof_received(self) -> bool:
         return self._connection.eof_received()
@@ -78,3 +74,17 @@ class BulkReceiver(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._connection.resume_writing()
+
+
+def _room_for(size: int) -> bytearray:
+    global _spare
+    if len(_spare) != size:
+        _spare = bytearray(size)
+    return _spare
+
+
+def _taken() -> bytearray:
+    """It stays with whoever has it now."""
+    global _spare
+    taken, _spare = _spare, bytearray()
+    return taken

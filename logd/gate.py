@@ -20,7 +20,8 @@ class Gate:
     ) -> None:
         self._access, self._max_topics, self.who = access, max_topics, who
         self._grant = grant
-        self.pushed: set[str] = set()  # topics that this connection pushes to
+        self.pushed: set[str] = set()  # topics that this connection may push to, as far as known
+        self._counted: set[str] = set()  # those that it has pushed to, whoever it was then
 
     @property
     def is_known(self) -> bool:
@@ -57,12 +58,13 @@ class Gate:
         return request
 
     def _count(self, topic: str) -> None:
-        if self._max_topics and len({*self.pushed, topic}) > self._max_topics:
+        if self._max_topics and len({*self._counted, topic}) > self._max_topics:
             raise TopicLimit(
                 f"a connection pushes to at most {self._max_topics} topics; use another one, or"
                 " raise max-topics-per-connection"
             )
         self.pushed.add(topic)
+        self._counted.add(topic)
 
     def judge_again(self, access: Access | None, max_topics: int) -> bool:
         """After a reload: does whoever is there still have a grant, where one is needed?"""

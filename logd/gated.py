@@ -62,7 +62,7 @@ class GatedConnection(Connection):
             self._ways.clear()  # they were another's, who may have had other rights
         admitted = self.gate.admit(requests)
         if self.gate.is_known and not was_known:  # between two commands: nothing is unfinished
-            self.parser = Parser(self._service.config.max_batch_bytes, self._connections.budget)
+            self._let_in()
         super().received(admitted, size)
 
     def check(self, now_s: float) -> None:
@@ -75,8 +75,18 @@ class GatedConnection(Connection):
         """After a reload: whoever has lost their grant is shown out."""
         self._again_singles = None
         self._ways.clear()
+        was_known = self.gate.is_known
         if not self.gate.judge_again(access, self._service.config.max_topics_per_connection):
             self.end()
+        elif self.gate.is_known and not was_known:  # nobody is asked any more
+            if self.parser.unfinished:
+                self.end()
+            else:
+                self._let_in()
+
+    def _let_in(self) -> None:
+        """From now on its bodies may have a share of the memory."""
+        self.parser = Parser(self._service.config.max_batch_bytes, self._connections.budget)
 
 
 class GatedTlsConnection(GatedConnection, TlsConnection):

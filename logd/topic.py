@@ -233,6 +233,8 @@ class Topic:
         if self.closing or self.damages:
             push.refused(self._refusal())
             return
+        if self.singles:  # one of them may have come before it, on the same connection
+            self._take_singles()
         self._pending.append(push)
         if not self._turn_is_due:
             self._turn_is_due = True

@@ -113,3 +113,21 @@ async def test_those_that_come_together_share_a_write_though_it_was_quiet(
         offsets = {(await line.read_line()).split()[1] for line in lines}
         assert len(offsets) == 16
         assert len(batches(server.stored("app"))) - before <= 3
+
+
+@pytest.mark.parametrize("fsync", MODES)
+async def test_what_comes_behind_a_single_message_is_stored_behind_it(
+    tmp_path: Path, fsync: str
+) -> None:
+    """Behind large pushes a connection has a buffer of 8 KiB. Filled to the last byte, it is read
+    again in the same turn: the second push is there before the first is written."""
+    async with running(tmp_path, fsync=fsync) as server, dial(server) as line:
+        for body in (b"x" * 99_999 + b"\n", b"x" * 99_999 + b"\n", b"s\n", b"s\n"):
+            await line.ask(push("app", body))
+        first = push("app", b"x" * (8192 - len("PUSH app 8176\r\n") - 1) + b"\n")
+        assert len(first) == 8192
+        for _ in range(20):
+            await line.send(first + push("app", b"y\n"))
+            offsets = [int((await line.read_line()).split()[1]) for _ in range(2)]
+            assert offsets == sorted(offsets)
+            await line.ask(push("app", b"s\n"))

@@ -123,6 +123,10 @@ async def test_topics_per_connection(tmp_path: Path, access_file: Path, with_tok
                     assert await line.refused(request) == "topic-limit"
                 assert (await line.ask(push("b", b"x\n"))).head.startswith(b"OK ")
                 assert await line.refused(b"READ c 0 1\r\n") == "not-found"
+                await line.send(hello)  # the same one again, or another: it is this connection
+                await line.expect(b"OK\r\n")
+                assert await line.refused(push("c", b"x\n")) == "topic-limit"
+                assert (await line.ask(push("b", b"x\n"))).head.startswith(b"OK ")
         async with dial(server) as line:
             await line.send(hello + push("c", b"x\n"))
             await line.expect(b"OK\r\nOK 0 1\r\n")
@@ -215,6 +219,24 @@ async def test_a_reload_can_ask_for_tokens(tmp_path: Path, access_file: Path) ->
             assert await line.refused(b"READ app 0 1\r\n") == "unauthorized"
         with Client(server.address) as client, pytest.raises(Exception, match="unauthorized"):
             client.topics()
+
+
+async def test_a_reload_can_stop_asking_for_tokens(tmp_path: Path, access_file: Path) -> None:
+    """Who had shown none is from then on as good as anybody, or has to come again."""
+    file = tmp_path / "logd.toml"
+    file.write_text(f'access-file = "{access_file}"\n')
+    large = push("app", b"x" * 299_999 + b"\n")
+    async with running(tmp_path, config=file) as server, dial(server) as old, dial(server) as half:
+        await old.send(b"PING\r\n")
+        await old.expect(b"OK\r\n")
+        await half.send(b"PING\r\nPUS")
+        await half.expect(b"OK\r\n")
+        file.write_text("")
+        hang_up(server)
+        server.wait_said("SIGHUP: reloaded; changed: access-file")
+        for offset in range(3):
+            assert (await old.ask(large)).head == b"OK %d 1" % offset
+        await half.expect_end()
 
 
 async def test_tls_is_not_switched_by_a_reload(tmp_path: Path, pem: Files) -> None:

@@ -53,3 +53,30 @@ def test_what_is_kept_fills_most_of_its_buffer(size: int) -> None:
     else:
         assert connection.copied == [b"x" * size]
         assert connection.parser.likely_bytes == 0, "it guessed wrong: a small buffer next time"
+
+
+def test_connections_that_send_nothing_more_hold_one_buffer_between_them() -> None:
+    """The loop asks for room again when a push has just filled what there was; nothing comes."""
+    receivers = [BulkReceiver(Connection()) for _ in range(100)]
+    assert len({id(receiver.get_buffer(-1)) for receiver in receivers}) == 1
+
+
+def test_what_is_kept_is_nobody_elses() -> None:
+    one, other = Connection(), Connection()
+    for n, connection in enumerate((one, other, one)):
+        receiver = BulkReceiver(connection)
+        buffer = receiver.get_buffer(-1)
+        buffer[:LARGE] = b"%d" % n * LARGE
+        receiver.buffer_updated(LARGE)
+    kept = [bytes(data[:1]) for data in (*one.kept, *other.kept)]
+    assert kept == [b"0", b"2", b"1"]
+
+
+def test_room_that_was_not_used_is_not_taken_for_what_came_later() -> None:
+    connection = Connection()
+    receiver = BulkReceiver(connection)
+    receiver.get_buffer(-1)[:4] = b"old!"
+    connection.parser.likely_bytes = 0
+    receiver.get_buffer(-1)[:4] = b"new!"
+    receiver.buffer_updated(4)
+    assert (connection.copied, connection.kept) == ([b"new!"], [])
