@@ -108,7 +108,8 @@ web: $(READY) packages shippers
 
 # Who must not get in, and how much of them there may be: tokens, TLS, limits, floods.
 security: $(READY)
-	$(PYTEST) tests/security
+	$(PYTEST) -n 2 --dist loadfile -m 'not alone' tests/security
+	$(PYTEST) -m alone tests/security
 
 # The page in a real browser, one test after the other: they share it. Pictures of it are left in build/screenshots.
 browser: $(READY) browser-packages

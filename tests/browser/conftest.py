@@ -18,7 +18,7 @@ from selenium.webdriver.chrome.service import Service
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
-from daemon import Daemon, running
+from daemon import HANG_S, Daemon, lasting_address, running
 
 from browser.page import Page
 
@@ -40,6 +40,7 @@ def chromium() -> Iterator[webdriver.Chrome]:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     started = webdriver.Chrome(options=options, service=Service(driver))
+    started.set_script_timeout(3 * HANG_S)  # of axe, which looks at each row
     yield started
     started.quit()
 
@@ -53,7 +54,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Daemon]:
     """For tests that stop it, or need one that is empty: these override `daemon` with it."""
-    with running(tmp_path, "--http-host", "127.0.0.1:0") as started:
+    with running(tmp_path, "--http-host", lasting_address()) as started:
         yield started
 
 

@@ -6,12 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
-from daemon import Daemon, running
+from daemon import Daemon, lasting_address, running
 from selenium import webdriver
 
 from browser.page import Page
 
-ALLOWED = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET")
+ALLOWED = (
+    "ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET",
+    "ERR_EMPTY_RESPONSE", "ERR_CONTENT_LENGTH_MISMATCH",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -38,7 +41,7 @@ def test_nothing_is_lost_or_doubled(page: Page, tmp_path: Path, search: str) -> 
         page.push("app", *(f"line {n}" for n in range(51, 60)))
         page.until(lambda: page.text("away") == "" and len(page.rows()) >= 60)
         page.push("app", "line 60")
-        page.until(lambda: page.rows()[-1].offset == 60)
+        page.until(lambda: page.offsets()[-1:] == [60])
         assert page.texts() == [f"line {n}" for n in range(61)]
         assert page.is_live()
 
@@ -65,7 +68,7 @@ def test_while_the_list_stands_still(page: Page, tmp_path: Path) -> None:
         page.until(lambda: page.text("fresh") == "↓ 1 new")
         assert page.in_sight()[0] == 100
         page.click("#fresh")
-        page.until(lambda: page.rows()[-1] == (300, "new"))
+        page.until(lambda: page.rows()[-1:] == [(300, "new")])
 
 
 def test_a_topic_made_anew(page: Page, chromium: webdriver.Chrome, tmp_path: Path) -> None:
@@ -84,8 +87,8 @@ def test_a_topic_made_anew(page: Page, chromium: webdriver.Chrome, tmp_path: Pat
 
 def test_what_a_crash_took_is_taken_back(page: Page, tmp_path: Path) -> None:
     """The end of the log is lost, as with the power, and its offsets go to other messages."""
-    page.allowed = ALLOWED
-    with running(tmp_path / "lossy", "--http-host", "127.0.0.1:0", fsync="never") as lossy:
+    page.allowed = (*ALLOWED, "status of 416")  # who comes back before the others are written
+    with running(tmp_path / "lossy", "--http-host", lasting_address(), fsync="never") as lossy:
         page.daemon = lossy
         page.push("app", *(f"line {n}" for n in range(20)))
         kept_bytes = lossy.log_files("app")[0].stat().st_size
@@ -98,9 +101,8 @@ def test_what_a_crash_took_is_taken_back(page: Page, tmp_path: Path) -> None:
     with running(tmp_path / "lossy", "--http-host", lossy.http, fsync="never") as again:
         page.daemon = again
         page.push("app", *(f"other {n}" for n in range(5)))
-        page.until(lambda: page.texts()[-1] == "other 4")
         wanted = [f"line {n}" for n in range(20)] + [f"other {n}" for n in range(5)]
-        assert page.texts() == wanted
+        page.until(lambda: page.texts() == wanted)  # some of the others may come before the check
         assert page.offsets() == list(range(25))
         note = "Offsets from 20 on were lost by the daemon, and are given anew."
         assert page.run("return document.querySelector('.note').textContent") == note

@@ -187,7 +187,7 @@ def test_a_screen_reader_hears_of_new_messages_now_and_then(page: Page) -> None:
     page.run(watch)
     for n in range(20):
         page.push("heard", f"more {n}")
-        page.until(lambda n=n: page.texts()[-1] == f"more {n}")  # type: ignore[misc]
+        page.until(lambda n=n: page.texts()[-1:] == [f"more {n}"])  # type: ignore[misc]
     said = page.run("return window.said")
     assert 1 <= len(said) <= 5
     assert said[0] == "1 new message"

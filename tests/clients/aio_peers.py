@@ -92,6 +92,7 @@ class Fake(Listener):
         self.last: dict[bytes, int] = {}
         self.is_there = bool(messages)
         self.grown = threading.Condition()
+        self._one_push = threading.Lock()  # a connection that was given up may still be read from
         self.is_ending = False
         self.greeting = b""
         for one in messages:
@@ -157,15 +158,16 @@ class Fake(Listener):
     def _push(self, words: list[bytes], body: bytes) -> bytes:
         options = dict(word.split(b"=", 1) for word in words[3:])
         producer, _, n = options.get(b"id", b"-:0").partition(b":")
-        known, last = self.ids.get((producer, int(n))), self.last.get(producer, int(n) - 1)
-        if known is None:
-            if int(n) != last + 1:
-                return b"ERR out-of-order last=%d\r\n" % last
-            enc = options.get(b"enc", b"lines").decode()
-            known = self.store_body(body, enc, len(split_body(body, enc)))
-            if producer != b"-":
-                self.ids[producer, int(n)], self.last[producer] = known, int(n)
-        return known
+        enc = options.get(b"enc", b"lines").decode()
+        with self._one_push:
+            known, last = self.ids.get((producer, int(n))), self.last.get(producer, int(n) - 1)
+            if known is None:
+                if int(n) != last + 1:
+                    return b"ERR out-of-order last=%d\r\n" % last
+                known = self.store_body(body, enc, len(split_body(body, enc)))
+                if producer != b"-":
+                    self.ids[producer, int(n)], self.last[producer] = known, int(n)
+            return known
 
     def _read(self, words: list[bytes], body: bytes) -> bytes:
         if not self.is_there:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from contextlib import suppress
 
 import pytest
@@ -22,6 +23,7 @@ class Deaf(Listener):
 
     def __init__(self, after_bytes: int, words: bytes) -> None:
         self._after_bytes, self._words = after_bytes, words
+        self.has_closed = threading.Event()  # the first connection
         super().__init__()
 
     def _serve(self, connection: socket.socket) -> None:
@@ -29,6 +31,10 @@ class Deaf(Listener):
         while left > 0:
             left -= len(connection.recv(left))
         connection.sendall(self._words)
+
+    def _serve_and_close(self, connection: socket.socket) -> None:
+        super()._serve_and_close(connection)
+        self.has_closed.set()
 
 
 async def until(peer: Fake, lines: int) -> None:
@@ -142,11 +148,11 @@ def test_the_limit_of_silence_is_that_of_the_oldest_that_waits(kind: Kind) -> No
     """Behind a long wait that has ended early the short limit counts again."""
 
     async def scenario(kind: Kind) -> None:
-        async with Client(peer.address, timeout_s=0.1) as client:
+        async with Client(peer.address, timeout_s=0.5) as client:
             waiting = asyncio.create_task(client.read("app", 1, 1, wait_ms=50_000))
             await until(peer, 1)
             silent = asyncio.create_task(client.topics())
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(0.75)
             assert not silent.done()
             peer.store([b"new"])
             await waiting
@@ -180,7 +186,7 @@ def test_what_is_left_in_a_socket_that_takes_no_more_is_read(kind: Kind) -> None
             assert connection._transport is not None
             connection._transport.pause_reading()
             pushed = asyncio.create_task(client.push("app", [b"x" * 50]))
-            await asyncio.sleep(0.05)  # it has answered, and closed
+            assert await asyncio.to_thread(peer.has_closed.wait, 30)  # behind its answer
             for _ in range(100):
                 with suppress(ConnectionLost):
                     client.send(PING).add_done_callback(lambda ping: ping.exception())

@@ -8,6 +8,7 @@ Errors come out of `async with` blocks here, so that their ends are tested too.
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,7 @@ from .aio_kinds import Kind, each, on_each, opened, run, value
 from .aio_peers import HANG_UP, LOSE, Fake, Proxy, nobody, text
 
 OK = b"OK\r\n"
+LIMIT_S = 0.5  # of silence
 
 
 # -- names ----------------------------------------------------------------------------------------
@@ -212,8 +214,10 @@ def test_nobody_there_and_then_somebody(kind: Kind) -> None:
 @on_each
 def test_silence_is_a_lost_connection(kind: Kind) -> None:
     async def scenario(kind: Kind) -> None:
-        async with opened(kind.Client(peer.address, timeout_s=0.05)) as client:
-            await value(client.read("app", 1, 1, wait_ms=300))  # longer than the limit, as asked
+        async with opened(kind.Client(peer.address, timeout_s=LIMIT_S)) as client:
+            threading.Timer(2 * LIMIT_S, peer.store, [[b"y"]]).start()
+            # Longer than the limit, as asked.
+            assert (await value(client.read("app", 1, 1, wait_ms=60_000))).messages == 1
             with pytest.raises(ConnectionLost, match="did not answer in time"):
                 await value(client.topics())
 
@@ -345,7 +349,7 @@ def test_a_refused_batch_is_told_and_the_others_are_stored(kind: Kind) -> None:
 
     async def scenario(kind: Kind) -> None:
         async with opened(
-            kind.Writer(peer.address, "app", batch_bytes=50, on_refused=hear)
+            kind.Writer(peer.address, "app", batch_bytes=50, linger_s=None, on_refused=hear)
         ) as writer:
             for message in MESSAGES:
                 await value(writer.write(message))

@@ -36,9 +36,9 @@ def test_a_cancelled_wait_loses_nothing(kind: Kind, on_client: bool) -> None:
                             async for message in reader:
                                 found.append(message.offset)
                     peer.store([b"%d" % (6 + n)])
-                found.append((await anext(reader)).offset)
-            assert found == list(range(7)) + list(range(7, len(found)))
-            assert found[-1] == len(found) - 1
+                while len(found) < 26:
+                    found.append((await anext(reader)).offset)
+            assert found == list(range(26))
             await asyncio.wait_for(client.ping(), 60)
 
     with numbered(1, 2, 3) as peer:

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "integration" / "forward"))
 from shipping import TOPIC, Program, Shipper
 
 from .proxy import Proxy
-from .test_writer_faults import ENOUGH_S, killing
+from .test_writer_faults import ENOUGH_S, killing, lengthy
 
 LINE_FAULTS = 150
 DAEMON_KILLS = 20
@@ -23,6 +23,7 @@ FORWARDER_KILLS = 20
 
 
 @pytest.mark.slow
+@lengthy
 def test_each_line_once_and_in_order(
     tmp_path: Path, seed: int, times: int, survived: Counter[str]
 ) -> None:

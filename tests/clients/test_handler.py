@@ -58,7 +58,7 @@ def run(program: str, address: str, *arguments: str) -> subprocess.CompletedProc
     """A program of its own; `address` and `logging` are there already."""
     start = f"import logging, os, sys\nfrom logd import LogdHandler\naddress = {address!r}\n"
     command = [sys.executable, "-W", "error", "-c", start + program, *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=2 * HANG_S)
 
 
 def assert_went_well(done: subprocess.CompletedProcess[str]) -> None:
@@ -81,6 +81,7 @@ def test_by_a_dictionary(daemon: Daemon) -> None:
                     "topic": "app",
                     "fields": {"service": "billing"},
                     "include": ["pid"],
+                    "close_s": HANG_S,
                 }
             },
             "loggers": {"test_by_a_dictionary": {"handlers": ["logd"], "level": "DEBUG"}},
@@ -96,7 +97,7 @@ def test_by_a_dictionary(daemon: Daemon) -> None:
 
 
 def test_behind_a_queue(daemon: Daemon, log: logging.Logger) -> None:
-    handler = LogdHandler(daemon.address, "app")
+    handler = LogdHandler(daemon.address, "app", close_s=HANG_S)
     records: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
     before = logging.handlers.QueueHandler(records)
     before.addFilter(ContextFilter())
@@ -113,7 +114,7 @@ def test_behind_a_queue(daemon: Daemon, log: logging.Logger) -> None:
 
 
 def test_from_many_threads(daemon: Daemon, log: logging.Logger) -> None:
-    handler = LogdHandler(daemon.address, "app")
+    handler = LogdHandler(daemon.address, "app", close_s=HANG_S)
     log.addHandler(handler)
 
     def work(name: int) -> None:
@@ -256,7 +257,7 @@ def test_what_the_daemon_refuses_is_counted_and_the_rest_goes_on(
     tmp_path: Path, log: logging.Logger
 ) -> None:
     with running(tmp_path, max_batch_bytes=1024) as daemon:
-        handler = LogdHandler(daemon.address, "app")
+        handler = LogdHandler(daemon.address, "app", close_s=HANG_S)
         log.addHandler(handler)
         for message in ("one", "x" * 2000, "two"):
             log.info(message)
@@ -271,7 +272,7 @@ def test_what_the_daemon_refuses_is_counted_and_the_rest_goes_on(
 
 def test_a_program_that_just_ends(daemon: Daemon) -> None:
     program = """
-logging.basicConfig(handlers=[LogdHandler(address, "app")], level="INFO")
+logging.basicConfig(handlers=[LogdHandler(address, "app", close_s=30)], level="INFO")
 logging.info("hello")
 """
     assert_went_well(run(program, daemon.address))
@@ -289,7 +290,7 @@ logging.info("hello")
 
 
 FORKED = """
-handler = LogdHandler(address, "app", include=["pid"])
+handler = LogdHandler(address, "app", include=["pid"], close_s=30)
 logging.basicConfig(handlers=[handler], level="INFO")
 logging.info("before")
 if sys.argv[1] == "flushed":
@@ -329,7 +330,7 @@ def test_after_a_fork_each_process_sends_its_own(daemon: Daemon, when: str) -> N
 
 def test_a_child_that_logs_nothing_keeps_nothing_of_the_parents(daemon: Daemon) -> None:
     program = """
-logging.basicConfig(handlers=[handler := LogdHandler(address, "app")], level="INFO")
+logging.basicConfig(handlers=[handler := LogdHandler(address, "app", close_s=30)], level="INFO")
 def sockets():
     links = (os.readlink(f"/proc/self/fd/{fd}") for fd in map(int, os.listdir("/proc/self/fd"))
              if os.path.islink(f"/proc/self/fd/{fd}"))
@@ -346,7 +347,8 @@ assert os.wait()[1] == 0
 
 def test_forks_with_a_spool(daemon: Daemon, tmp_path: Path) -> None:
     program = """
-logging.basicConfig(handlers=[LogdHandler(address, "app", spool=sys.argv[1])], level="INFO")
+handler = LogdHandler(address, "app", spool=sys.argv[1], close_s=30)
+logging.basicConfig(handlers=[handler], level="INFO")
 logging.info("parent")
 if not os.fork():
     logging.info("child")
@@ -366,7 +368,7 @@ def test_workers_of_multiprocessing(daemon: Daemon, method: str, tmp_path: Path)
     path.write_text("""
 import logging, multiprocessing, sys
 from logd import LogdHandler
-logging.basicConfig(handlers=[LogdHandler(sys.argv[2], "app")], level="INFO")
+logging.basicConfig(handlers=[LogdHandler(sys.argv[2], "app", close_s=30)], level="INFO")
 def work(number):
     logging.info("%d", number)
 if __name__ == "__main__":
@@ -400,7 +402,7 @@ def test_signal_handlers_may_log(daemon: Daemon) -> None:
     """A thousand signals, most of them in the middle of logging, some with a lock held."""
     program = """
 import signal
-handler = LogdHandler(address, "app", close_s=20)
+handler = LogdHandler(address, "app", close_s=30, queue_bytes=1 << 30)
 logging.basicConfig(handlers=[handler], level="INFO")
 seen = written = 0
 def note(*_):
@@ -430,7 +432,7 @@ def collect_and_tend(writer, now_s):
     return tend(writer, now_s)
 Writer.tend = collect_and_tend
 gc.disable()
-handler = LogdHandler(address, "app", close_s=20)
+handler = LogdHandler(address, "app", close_s=30, queue_bytes=1 << 30)
 logging.basicConfig(handlers=[handler], level="INFO")
 seen, gone = set(), []
 class Last:

@@ -135,9 +135,9 @@ def aim(proxy: Proxy, daemon: Daemon) -> None:
 
 
 def endure(daemon: Daemon, proxy: Proxy, log: logging.Logger, seed: int) -> int:
-    """Log in bursts until enough has gone wrong; how many records."""
+    """Log in bursts until enough has gone wrong, in every way there is; how many records."""
     dice, written, killed = random.Random(seed), 0, 0
-    while proxy.faults.total() + killed < FAULTS:
+    while proxy.faults.total() + killed < FAULTS or len(proxy.faults) < len(KINDS):
         for _ in range(dice.choice([1, 10, 100, 400])):
             log.info("x" * dice.randrange(300), extra={"number": written})
             written += 1

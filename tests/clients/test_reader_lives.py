@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from daemon import HANG_S, Daemon, running
+from daemon import HANG_S, Daemon, lasting_address, running
 
 from logd import Client, Reader
 from logd.errors import BadRequest
@@ -90,18 +88,12 @@ def test_many_lives_of_one_message_each(tmp_path: Path) -> None:
         assert len(got) <= 2 * MESSAGES
 
 
-@pytest.fixture
-def port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        return int(taken.getsockname()[1])
-
-
 Push = Callable[[int, int], None]
 
 
 @pytest.fixture
-def daemon(tmp_path: Path, port: int) -> Iterator[Daemon]:
-    with running(tmp_path, "--host", f"127.0.0.1:{port}", fsync="never") as started:
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with running(tmp_path, "--host", lasting_address(), fsync="never") as started:
         yield started
 
 

@@ -6,6 +6,7 @@ acceptable here. The order is that of each writer.
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -29,6 +30,8 @@ DAEMON_KILLS = 30
 PROGRAM_KILLS = 50
 WRITERS = 4
 ENOUGH_S = 600.0  # only against waiting for ever; a quiet machine needs a fraction of it
+# Two minutes on a busy machine, which is too near to what a test has otherwise.
+lengthy = pytest.mark.timeout(0 if os.environ.get("LOGD_LONG") else 2 * ENOUGH_S)
 
 
 @contextmanager
@@ -95,6 +98,7 @@ class Babbler:
 
 
 @pytest.mark.slow
+@lengthy
 def test_each_message_once_and_in_order(
     tmp_path: Path, seed: int, times: int, survived: Counter[str]
 ) -> None:
@@ -162,6 +166,7 @@ class Program:
 
 
 @pytest.mark.slow
+@lengthy
 def test_a_program_that_is_killed_itself(
     tmp_path: Path, seed: int, times: int, survived: Counter[str]
 ) -> None:

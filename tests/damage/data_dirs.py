@@ -84,7 +84,7 @@ async def files_follow(line: Line, server: Daemon, left: dict[str, int]) -> None
 
 async def until(line: Line, holds: Callable[[], bool]) -> None:
     """Each look is a round trip, to a daemon that does something else meanwhile."""
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + HANG_S
     while not holds():
         assert time.monotonic() < deadline_s, "it does not come to hold"
         await line.send(b"PING\r\n")

@@ -83,9 +83,7 @@ STATES = ["clean", "killed", "ahead", "rolled"]
 def test_whatever_was_done_to_the_files(states: dict[str, State], tmp_path: Path) -> None:
     directory = tmp_path / "app"
 
-    @settings(
-        max_examples=5000 if LONG else 150, deadline=None, database=None, derandomize=not LONG
-    )
+    @settings(max_examples=5000 if LONG else 150, database=None, derandomize=not LONG)
     @given(name=some.sampled_from(STATES), blows=some.lists(BLOWS, min_size=1, max_size=4))
     def one(name: str, blows: list[Blow]) -> None:
         files = dict(states[name].files)

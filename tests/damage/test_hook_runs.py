@@ -31,6 +31,7 @@ VARIABLES = {
     "LOGD_MIN_TIME": "1700000000000",
     "LOGD_MAX_TIME": "1700000000001",
 }
+TIMEOUT_S = 3.0  # of a hook that first gets ready for its end, on a busy machine too
 
 
 @pytest.fixture
@@ -195,9 +196,9 @@ def test_one_that_takes_too_long_is_asked_to_end(
         f"trap 'echo asked > \"{tmp_path}/asked\"; exit 0' TERM",
         "while :; do read line; done < /dev/tty0 2>/dev/null; sleep 1000 & wait",
     )
-    assert run(partition, hook, timeout_s=0.3) is False  # also if it says 0 then
+    assert run(partition, hook, timeout_s=TIMEOUT_S) is False  # also if it says 0 then
     assert (tmp_path / "asked").read_text() == "asked\n"
-    assert "still running after 0.3 s" in log.text
+    assert "still running after 3.0 s" in log.text
 
 
 @pytest.mark.usefixtures("short_grace")
@@ -211,8 +212,8 @@ def test_one_that_does_not_listen_is_killed_with_all_it_started(
         "while :; do wait; done",
     )
     started_at = time.monotonic()
-    assert run(partition, hook, timeout_s=0.3) is False
-    assert time.monotonic() - started_at < 10
+    assert run(partition, hook, timeout_s=TIMEOUT_S) is False
+    assert time.monotonic() - started_at < TIMEOUT_S + 10
     assert_none_runs((tmp_path / "pids").read_text())
 
 
@@ -287,7 +288,7 @@ def test_one_that_prints_and_prints_is_held_to_its_time(
     tmp_path: Path, partition: Path, name: str
 ) -> None:
     command = script(tmp_path / "hook", *ENDLESS[name])
-    ended = within(6, Hook((str(command),), partition, VARIABLES, timeout_s=0.5))
+    ended = within(20, Hook((str(command),), partition, VARIABLES, timeout_s=0.5))
     assert ended is not None, "its time was up, and nobody looked"
 
 
@@ -306,8 +307,8 @@ def test_output_that_is_always_there_does_not_keep_it_from_the_clock(
 
     monkeypatch.setattr(subprocess, "Popen", start_printing)
     command = script(tmp_path / "hook", line)
-    hook = Hook((str(command),), partition, VARIABLES, timeout_s=0.5)
-    ended = within(6, hook, at_last=lambda: end_of(endless))
+    hook = Hook((str(command),), partition, VARIABLES, timeout_s=HANG_S if succeeds else 0.5)
+    ended = within(20, hook, at_last=lambda: end_of(endless))
     assert ended is succeeds
 
 

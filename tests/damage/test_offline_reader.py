@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from daemon import running
+from daemon import HANG_S, running
 
 from damage.corruptions import BESIDE, BROKEN, MISPLACED, Corruption
 from damage.data_dirs import data_dir, log_cli, unchanged
@@ -145,8 +146,10 @@ def test_expired_offsets(tmp_path: Path) -> None:
     with running(tmp_path, **settings) as daemon, Client(daemon.address) as client:
         for n in range(5):
             client.push("app", [b"m%d" % n])
-        while (first := client.topics()[0].first) == 0:
-            pass
+        first = 3  # of five, two are left
+        deadline_s = time.monotonic() + HANG_S
+        while client.topics()[0].first != first:
+            assert time.monotonic() < deadline_s, "nothing expires"
         daemon.stop()
     data = daemon.data_dir
     with pytest.raises(OutOfRange, match=f"first={first} "):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -22,6 +23,8 @@ from daemon import HANG_S
 from .reading import Broken, Log, read_all
 from .victim import Victim
 from .writers import ID, Follower, Sent, Writer
+
+_LONGEST_S = 4 * HANG_S
 
 
 class Ledger:
@@ -104,10 +107,15 @@ class Ledger:
             self._wait(lambda push=push: push.is_answered)  # type: ignore[misc]
 
     def _wait(self, reached: Callable[[], bool]) -> None:
+        """However slow the disk is: for as long as there are answers, within reason."""
+        end_s = time.monotonic() + _LONGEST_S
         with self._told:
-            self._told.wait_for(lambda: self._ended or reached(), HANG_S)
+            while not self._ended and not reached():
+                if not self._told.wait(HANG_S) or time.monotonic() > end_s:
+                    break
             if not reached():
-                what = "all connections are gone" if self._ended else f"nothing for {HANG_S} s"
+                waited = f"nothing for {HANG_S} s, or too little for {_LONGEST_S} s"
+                what = "all connections are gone" if self._ended else waited
                 raise Broken(f"the load did not get on: {what}")
 
     # -- looking --------------------------------------------------------------------------------

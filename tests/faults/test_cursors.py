@@ -30,6 +30,7 @@ KILLS = 80
 LONG_KILLS = 1000
 _MODES = ("never", "interval", "batches", "always")
 _MESSAGES = 1000
+_TRIES = 5  # strace counts per thread, and which thread does the nth call may differ
 _CURSORS = "topics/app/cursors"
 _NEW = "topics/app/.cursors.new"
 
@@ -273,7 +274,10 @@ def test_a_kill_in_front_of_each_call(
     assert {"openat", "rename", "fdatasync"} < {target.call for target in found}
 
     def kill(number: int) -> bool:
-        victim = make_victim(tmp_path / f"{number}", fsync=fsync).start()
+        return any(kill_once(number, attempt) for attempt in range(_TRIES))
+
+    def kill_once(number: int, attempt: int) -> bool:
+        victim = make_victim(tmp_path / f"{number}-{attempt}", fsync=fsync).start()
         push_messages(victim)
         with victim.attached(*found[number].inject(victim.data_dir, "signal=SIGKILL")):
             done = script(victim)
@@ -452,7 +456,7 @@ def test_a_sync_that_fails_ends_the_daemon(
 
 @pytest.mark.usefixtures("strace")
 def test_a_slow_commit_holds_up_nobody_else(tmp_path: Path, make_victim: Make) -> None:
-    """While its sync takes seconds, pushes to the same topic and all else go on."""
+    """While its sync takes its time, pushes to the same topic and all else go on."""
     victim = make_victim(tmp_path / "data", fsync="always").start()
     push_messages(victim)
     with Asker(victim) as asker, victim.client() as client:
@@ -469,7 +473,7 @@ def test_a_slow_commit_holds_up_nobody_else(tmp_path: Path, make_victim: Make) -
             thread.start()
             return thread
 
-        with victim.attached("-P", path, "-e", "inject=fdatasync:delay_enter=3000000"):
+        with victim.attached("-P", path, "-e", "inject=fdatasync:delay_enter=20000000"):
             threads = [commit(2)]
             wait_until(client, "app", lambda: " a 2 " in Path(path).read_text())
             threads += [commit(3), commit(3)]
@@ -480,8 +484,9 @@ def test_a_slow_commit_holds_up_nobody_else(tmp_path: Path, make_victim: Make) -
             assert client.push("web", [b"x"]).offset == 0
             assert asker.ask("COMMIT web b 1") == "OK 1 0"
             assert answers == []
-            for thread in threads:
-                thread.join()
-        assert [answer.split()[:2] for answer in answers] == [["OK", "2"], ["OK", "3"], ["OK", "3"]]
+        for thread in threads:  # without the tracer nothing is slow any more
+            thread.join()
+        told = sorted(answer.split()[:2] for answer in answers)  # the file has them in order
+        assert told == [["OK", "2"], ["OK", "3"], ["OK", "3"]]
         lines = Path(path).read_text().splitlines()
         assert [line.split()[1:3] for line in lines[1:]] == [["a", "1"], ["a", "2"], ["a", "3"]]

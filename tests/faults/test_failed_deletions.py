@@ -20,9 +20,10 @@ pytestmark = pytest.mark.usefixtures("strace")
 
 @pytest.fixture
 def victim(tmp_path: Path, make_victim: Callable[..., Victim]) -> Victim:
-    """With two partitions that expire within a second."""
-    made = make_victim(tmp_path / "data", partition_bytes=100, max_partitions=1).start()
-    with made.client() as client:
+    """With two partitions too many, as soon as a limit is set."""
+    (tmp_path / "logd.toml").touch()
+    made = make_victim(tmp_path / "data", partition_bytes=100, config=tmp_path / "logd.toml")
+    with made.start().client() as client:
         for _ in range(3):
             client.push("app", [b"x" * 100])
     return made
@@ -34,7 +35,7 @@ def test_a_deletion_that_fails_is_tried_again(
     output = tmp_path / "calls"
     with victim.client() as client:
         with victim.attached(*_FAILING, *trace(*CHANGES), output=output):
-            _wait_expired(client)
+            _let_two_expire(victim, client)
             for _ in range(20):  # two seconds in which it fails
                 client.read("app", "next", 1, wait_ms=100)
             assert client.push("other", [b"a"]) == (0, 1)
@@ -49,12 +50,14 @@ def test_a_deletion_that_fails_is_tried_again(
 def test_a_stop_does_not_wait_for_a_deletion_that_fails(victim: Victim) -> None:
     with victim.attached(*_FAILING):
         with victim.client() as client:
-            _wait_expired(client)
+            _let_two_expire(victim, client)
         assert victim.stop() == 0, victim.log
     victim.start()
     assert not victim.has_recovered, victim.log
     assert len(victim.log_files("app")) == 1
 
 
-def _wait_expired(client: Client) -> None:
+def _let_two_expire(victim: Victim, client: Client) -> None:
+    """Only now: retention looks once a second, and is not to come before the tracer."""
+    victim.reload("max-partitions = 1\n")
     wait_until(client, "app", lambda: client.topics("app")[0].first == 2)

@@ -146,7 +146,7 @@ def test_a_deletion_that_was_killed_leaves_no_files_behind(
 # -- what the tests above share -----------------------------------------------------------------
 
 _KEPT = {"app": TOPICS["app"][4:], "other": TOPICS["other"]}  # of the script, in one partition
-_DELETING = SETTINGS | {"max_partitions": 1}
+_DELETING = "max-partitions = 1\n"
 
 
 def _sweep(
@@ -198,9 +198,17 @@ def _files(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(paths)}
 
 
+def _unlimited(make_victim: Make, directory: Path) -> Victim:
+    """Nothing expires before it is told to: retention is not to come before the tracer."""
+    config = directory.with_name(f"{directory.name}.toml")
+    config.touch()
+    return make_victim(directory, **SETTINGS, config=config).start()
+
+
 def _calls_of_a_deletion(tmp_path: Path, make_victim: Make, before: Path) -> list[Target]:
-    model = make_victim(_copy(before, tmp_path / "model"), **_DELETING).start()
+    model = _unlimited(make_victim, _copy(before, tmp_path / "model"))
     with model.attached(*trace(*CHANGES), output=tmp_path / "calls"):
+        model.reload(_DELETING)
         with model.client() as client:
             _wait_until_deleted(client)
         assert model.stop() == 0
@@ -210,8 +218,9 @@ def _calls_of_a_deletion(tmp_path: Path, make_victim: Make, before: Path) -> lis
 def _killed_in_a_deletion(
     make_victim: Make, directory: Path, target: Target
 ) -> tuple[Victim, bool]:
-    victim = make_victim(directory, **_DELETING).start()
+    victim = _unlimited(make_victim, directory)
     with victim.attached(*target.inject(directory, "signal=SIGKILL")):
+        victim.reload(_DELETING)
         with contextlib.suppress(ConnectionLost), victim.client() as client:
             _wait_until_deleted(client)
         return victim, victim.stop() == -signal.SIGKILL

@@ -99,6 +99,11 @@ class Victim(Daemon):
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
+    def reload(self, text: str) -> None:
+        """Other settings for a daemon at work, and for its next start: `config` is its file."""
+        Path(str(self.settings["config"])).write_text(text)
+        os.kill(self.pid, signal.SIGHUP)
+
     def freeze(self) -> None:
         """Let no thread of it run any more; a system call that is under way goes on."""
         if not self.is_running or self._tracer is not None:

@@ -21,7 +21,6 @@ from logd.requests import Close, Push
 
 @settings(
     max_examples=5000 if LONG else 100,
-    deadline=None,
     database=None,
     derandomize=not LONG,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

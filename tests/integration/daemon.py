@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import random
 import re
@@ -20,6 +21,7 @@ import socket
 import struct
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -191,6 +193,13 @@ class Line:
     def send_no_more(self) -> None:
         """Shut this side; the other may still answer."""
         self._writer.write_eof()
+
+    async def arrived(self) -> None:
+        """Wait until all that was sent is in the other's hands, or at least in its kernel's."""
+        connection = self._writer.get_extra_info("socket")
+        async with asyncio.timeout(HANG_S):
+            while any(fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))):
+                await asyncio.sleep(0)
 
     def reset(self) -> None:
         """End it as a crashed machine or a firewall does, without a goodbye."""

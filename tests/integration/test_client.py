@@ -101,7 +101,7 @@ def test_a_lingering_message_arrives_without_a_flush(daemon: Daemon) -> None:
         client.push("app", [b"first"])
     with (
         Writer(daemon.address, "app", linger_s=0.001) as writer,
-        Reader(daemon.address, "app", start="next", follow=True) as reader,
+        Reader(daemon.address, "app", start=1, follow=True) as reader,
     ):
         got = iter(reader)
         for n in range(3):

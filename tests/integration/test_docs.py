@@ -27,7 +27,7 @@ PAGES += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
 PROTOCOL = "docs/protocol.md"
 SPARK_PAGE = "docs/spark.md"  # its programs need Spark: tests/spark runs them
 LANGUAGES = {"dialogue", "batch", "map", "console", "python", "text", "toml", "sh"}
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 _FENCE = re.compile(r"```(.*)")
 _STEP = re.compile(r"([a-z]?)([<>])([<>|!]?)(?: (.*))?")

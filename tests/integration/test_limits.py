@@ -208,9 +208,8 @@ async def test_what_is_too_large(tmp_path: Path) -> None:
 # -- time ---------------------------------------------------------------------------------------
 
 
-async def ended_after_s(line: Line) -> float:
-    """How long until the server ends this connection, cleanly or not."""
-    started_s = time.monotonic()
+async def ended_after_s(line: Line, started_s: float) -> float:
+    """How long after `started_s` the server ends this connection, cleanly or not."""
     try:
         await line.expect_end()
     except ConnectionResetError:
@@ -223,20 +222,25 @@ async def test_connections_that_do_nothing_or_too_little(tmp_path: Path) -> None
     """An idle one and one that dribbles are closed; one that waits for messages is not."""
     settings = {"idle_timeout": "2s", "request_timeout": "2s"}
     async with running(tmp_path, **settings) as server, AsyncExitStack() as stack:
-        idle, dribbling, follower = [
-            await stack.enter_async_context(dial(server)) for _ in range(3)
-        ]
-        await follower.send(push("app", b"x\n") + b"READ app next 1 wait=6000\r\nPING\r\n")
+        follower = await stack.enter_async_context(dial(server))
+        await follower.send(push("app", b"x\n") + b"READ app 1 1 wait=60000\r\nPING\r\n")
         await follower.expect(b"OK 0 1\r\n")
-        waiting = asyncio.create_task(follower.expect(b"BATCHES 1 0 0\r\nOK\r\n"))
-        times = asyncio.gather(ended_after_s(idle), ended_after_s(dribbling))
+        waiting = asyncio.create_task(follower.read_reply())
+        started_s = time.monotonic()
+        idle, dribbling = [await stack.enter_async_context(dial(server)) for _ in range(2)]
+        times = asyncio.gather(*(ended_after_s(line, started_s) for line in (idle, dribbling)))
         await dribbling.send(b"PUSH app 1000\r\n")
         dribble = asyncio.create_task(dribble_into(server, dribbling))
         for seconds in await times:
             assert 1 < seconds < 30
         dribble.cancel()
+        other = await stack.enter_async_context(dial(server))
+        await other.send(b"READ app next 1 wait=4000\r\n")  # twice as long again
+        await other.expect(b"BATCHES 1 0 0\r\n")
         assert not waiting.done()
-        await waiting
+        assert (await other.ask(push("app", b"y\n"))).head == b"OK 1 1"
+        assert messages((await waiting).body) == [b"y"]
+        await follower.expect(b"OK\r\n")
 
 
 async def dribble_into(server: Daemon, line: Line) -> None:

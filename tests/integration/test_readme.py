@@ -24,7 +24,7 @@ from daemon import Daemon, running
 from test_docs import PAGES, SPARK_PAGE, Fence, sections
 
 INTERRUPTED = 130
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Typed(NamedTuple):

@@ -19,7 +19,9 @@ MESSAGE = st.binary(max_size=50) | st.sampled_from(
 )
 MESSAGES = st.lists(MESSAGE, min_size=1, max_size=30)
 HOW = st.sampled_from(["written", "compressed", "one by one"])
-several = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+several = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 @contextmanager

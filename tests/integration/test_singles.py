@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from daemon import Daemon, batches, dial, messages, push, running
+from daemon import HANG_S, Daemon, batches, dial, messages, push, running
 
 MODES = ("never", "interval", "batches", "always")
 
@@ -90,7 +90,7 @@ async def test_a_stop_answers_those_who_wait_or_stores_nothing(tmp_path: Path) -
         os.kill(server.pid, signal.SIGTERM)
         await asyncio.gather(*writers)
         assert server.process is not None
-        await asyncio.to_thread(server.process.wait, 20)
+        await asyncio.to_thread(server.process.wait, HANG_S)
         stored = messages(server.stored("app"))
         assert {n: stored[n] for n in told} == told
 
@@ -109,6 +109,8 @@ async def test_those_that_come_together_share_a_write_though_it_was_quiet(
         os.kill(server.pid, signal.SIGSTOP)
         for line in lines:
             await line.send(push("app", b"other\n"))
+        for line in lines:
+            await line.arrived()
         os.kill(server.pid, signal.SIGCONT)
         offsets = {(await line.read_line()).split()[1] for line in lines}
         assert len(offsets) == 16

@@ -192,8 +192,8 @@ READS_HANG = "disk.File.read, disk.NotCached.warm = not_cached, hanging_read"
 SYNCS_HANG = "os.fdatasync = hanging_sync"
 
 
-def on_a_hanging_disk(tmp_path: Path, fault: str) -> Daemon:
-    server = running(tmp_path, stop_timeout=3)
+def on_a_hanging_disk(tmp_path: Path, fault: str, stop_timeout: int) -> Daemon:
+    server = running(tmp_path, stop_timeout=stop_timeout)
     server.command[1:3] = ["-c", f"{HANGING}{fault}\nmain()"]
     return server
 
@@ -205,7 +205,7 @@ def start_on_a_sound_disk(server: Daemon) -> None:
 
 async def test_a_stop_does_not_wait_for_a_read_that_hangs(tmp_path: Path) -> None:
     """Everything is synced and closed; who asked gets no answer."""
-    server = on_a_hanging_disk(tmp_path, READS_HANG)
+    server = on_a_hanging_disk(tmp_path, READS_HANG, stop_timeout=20)
     async with server, dial(server) as line:
         await line.send(push("app", b"x\n") + b"PING\r\nREAD app 0 1\r\n")
         await line.expect(b"OK 0 1\r\nOK\r\n")  # and the read has begun
@@ -217,7 +217,7 @@ async def test_a_stop_does_not_wait_for_a_read_that_hangs(tmp_path: Path) -> Non
 async def test_a_stop_that_the_disk_does_not_let_end_leaves_as_a_kill_would(
     tmp_path: Path,
 ) -> None:
-    server = on_a_hanging_disk(tmp_path, SYNCS_HANG)
+    server = on_a_hanging_disk(tmp_path, SYNCS_HANG, stop_timeout=3)
     async with server, dial(server) as line:
         assert (await line.ask(push("app", b"x\n"))).head == b"OK 0 1"
         assert await asyncio.to_thread(server.stop) == 1

@@ -95,10 +95,12 @@ async def test_a_wait_ends_with_nothing(daemon: Daemon) -> None:
 async def test_a_push_elsewhere_wakes_nobody(daemon: Daemon) -> None:
     async with dial(daemon) as line, dial(daemon) as other:
         await push_one(other)
-        await line.send(b"READ app next 1 wait=200\r\n")
+        await line.send(b"READ app next 1 wait=60000\r\n")
         await other.until("waiting_reads", 1, "app")
         await push_one(other, "elsewhere")
-        await line.expect(b"BATCHES 1 0 0\r\n")
+        assert await other.stat("waiting_reads", "app") == 1
+        await push_one(other, body=b"here\n")
+        assert messages((await line.read_reply()).body) == [b"here"]
 
 
 async def test_what_follows_a_waiting_read_waits_with_it(daemon: Daemon) -> None:

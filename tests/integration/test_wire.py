@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import subprocess
@@ -125,8 +126,12 @@ async def test_hundreds_of_mixed_commands_are_answered_in_order(daemon: Daemon) 
             (b"TOPICS\r\n", rb"TEXT \d+"),
         ]
         order = [kinds[(i * 7 + i // 5) % len(kinds)] for i in range(500)]
-        await line.send(b"".join(request for request, _ in order))
-        line.send_no_more()
+
+        async def send() -> None:
+            await line.send(b"".join(request for request, _ in order))
+            line.send_no_more()
+
+        sending = asyncio.create_task(send())  # replies are taken meanwhile: they are larger
         offset = 0
         for request, expected in order:
             reply = await line.read_reply()
@@ -134,6 +139,7 @@ async def test_hundreds_of_mixed_commands_are_answered_in_order(daemon: Daemon) 
             if reply.head.startswith(b"OK ") and not request.startswith(b"PUSH other"):
                 assert int(reply.head.split()[1]) > offset
                 offset = int(reply.head.split()[1])
+        await sending
         await line.expect_end()
         everything = batches(daemon.stored("app"))
         assert everything[-1].header.next > offset

@@ -75,7 +75,7 @@ def ready_line(process: subprocess.Popen[str]) -> str:
 def test_both_doors_are_taken_over(tmp_path: Path, names: tuple[str, ...]) -> None:
     with activated(tmp_path, *names) as (process, ports):
         tcp, http = reversed(ports) if names == ("--fdname=http:tcp",) else ports
-        with Client(f"127.0.0.1:{tcp}") as client:
+        with Client(f"127.0.0.1:{tcp}", timeout_s=HANG_S) as client:  # it starts only now
             assert client.push("app", [b"hello"]).offset == 0
         assert f"ready tcp=127.0.0.1:{tcp} http=127.0.0.1:{http}" in ready_line(process)
         with socket.create_connection(("127.0.0.1", http), HANG_S) as door:

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,7 @@ def test_backups_killed_at_random_under_full_load_with_retention_at_work(tmp_pat
             for _ in range(KILLS):
                 finished += kill_at_random(backup_command(source.data_dir, copy), chance)
                 assert_sound(copy, scratch)
+            wait_for_retention(source)
             acknowledged = {load.topic: load.acknowledged for load in loads}
             code, out, err = log_cli(
                 "", "backup", "--data-dir", str(source.data_dir), "--to", str(copy)
@@ -85,6 +87,14 @@ def test_backups_killed_at_random_under_full_load_with_retention_at_work(tmp_pat
             assert_messages(restored, topic, first, next_)
             with Client(restored.address) as client:
                 assert client.push(topic, [b"and on"]).offset == next_
+
+
+def wait_for_retention(source: Daemon) -> None:
+    """Until something of each topic has expired."""
+    give_up_s = time.monotonic() + 2 * HANG_S
+    with Client(source.address) as client:
+        while {info.topic for info in client.topics() if info.first > 0} != set(TOPICS):
+            assert time.monotonic() < give_up_s
 
 
 def kill_at_random(command: list[str], chance: random.Random) -> bool:

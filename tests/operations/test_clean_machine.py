@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 from daemon import ROOT
 
-from .machine import Machine, machine
+from .machine import STEPS_S, Machine, machine
 from .service import UNIT, Service, serving
 
 SOURCES = "/usr/local/src/logd"
-pytestmark = pytest.mark.slow
+# What is fetched and installed counts to the first test: it has the time that its steps have.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(STEPS_S)]
 
 
 def steps(section: str) -> str:

@@ -47,11 +47,18 @@ def killed_at(when: str, below: str, nth: int, *words: object, host: Daemon) -> 
     assert process.returncode == -signal.SIGKILL, errors
 
 
-def killed_when(happened: Callable[[], bool], *words: object, host: Daemon) -> None:
-    """Kill it, its Java and its Python workers at once, when something has happened."""
-    process = _started([*LOG_CLI, *map(str, words)], host)
+def killed_when(
+    happened: Callable[[], bool], *words: object, host: Daemon, at_latest: tuple[str, ...] = ()
+) -> None:
+    """Kill it, its Java and its Python workers at once, when something has happened.
+
+    Who looks may be late: where it must not get further than a place, `at_latest` names that as
+    `victim.py` has it.
+    """
+    command = [*VICTIM, *at_latest] if at_latest else [*LOG_CLI]
+    process = _started([*command, *map(str, words)], host)
     while not happened():
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None or happened(), process.communicate()
     _end_group(process)
     process.communicate(timeout=HANG_S)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon import Daemon, running
+from daemon import Daemon, lasting_address, running
 
 from logd import Client
 from logd.errors import NotFound
@@ -71,7 +71,8 @@ def test_many_runs_leave_few_files(tmp_path: Path, start: Start) -> None:
             joined += report.joined_files - report.into_files
             check(store, {"app": written}, all_of_it=True)
             assert files(store) <= 3 + 4  # one for each hour that is over, some of the newest
-    assert joined >= 6
+    hours = {row.timestamp.hour for row in archived(store) if row.value.startswith(b"run ")}
+    assert joined >= 7 - len(hours)  # where an hour ended meanwhile, one may be left
 
 
 def test_only_the_topics_that_are_asked_for(tmp_path: Path, daemon: Daemon, start: Start) -> None:
@@ -180,7 +181,7 @@ def test_a_hook_that_is_quicker_wins(tmp_path: Path, start: Start) -> None:
 def test_what_expires_while_it_runs_is_counted(tmp_path: Path, start: Start) -> None:
     old_topics.make(tmp_path / "data", "app", 100, partition_bytes=300, hours=1)
     store = open_store(str(tmp_path / "archive"))
-    server = running(tmp_path).start()
+    server = running(tmp_path, host=lasting_address()).start()
     with Client(server.address) as client:
         parts = client.partitions("app")
     address = server.address

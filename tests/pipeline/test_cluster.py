@@ -23,6 +23,7 @@ JOB = ROOT / "cli" / "spark" / "log_cli.py"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2 * HANG_S)
 def test_archive_and_history_on_a_cluster(master: str, tmp_path: Path) -> None:
     """The first by --master, the second by spark-submit."""
     written = {

@@ -15,11 +15,11 @@ from logd.pipeline.imports import import_
 from logd.pipeline.stores import open_store
 
 from . import old_topics
-from .commands import killed_at, killed_when
+from .commands import HANG_S, killed_at, killed_when
 from .conftest import LONG, Start
 from .reading import archived, check, contents, files
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if LONG else 2 * HANG_S)]  # Spark starts
 
 
 def total(address: str, topic: str) -> int:
@@ -42,7 +42,10 @@ def test_an_archive_that_is_killed_again_and_again(tmp_path: Path, start: Start)
             client.push("app", [message])
             written["app"].append(message)
 
-        killed_when(lambda: any(url.rglob("*.parquet")), "archive", url, host=daemon)
+        publishes = ("before", "_commits", "1")
+        killed_when(
+            lambda: any(url.rglob("*.parquet")), "archive", url, host=daemon, at_latest=publishes
+        )
         assert archived(store) == []
         killed_at("before", "_commits", 1, "archive", url, host=daemon)
         assert archived(store) == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from daemon import Daemon, running
+from daemon import Daemon, lasting_address, running
 
 from cli.answers import as_stream
 from logd import Client
@@ -204,7 +204,7 @@ def test_what_expires_between_the_plan_and_the_reading(tmp_path: Path, start: St
     """A hook archives it meanwhile: the question is asked anew, and everything is found."""
     app = old_topics.make(tmp_path / "data", "app", 100, partition_bytes=300, hours=1)
     store = open_store(str(tmp_path / "archive"))
-    server = running(tmp_path).start()
+    server = running(tmp_path, host=lasting_address()).start()
     Archiver(store, server.address, start).run(["none-*"])
     address = server.address
 

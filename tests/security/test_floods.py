@@ -24,6 +24,7 @@ from logd import Client, ConnectionLost, LogdError
 HTTP = ("--http-host", "127.0.0.1:0")
 MB = 1 << 20
 ENOUGH_S = 60.0  # for what many take together
+pytestmark = pytest.mark.alone
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import shutil
 import signal
 import socket
@@ -301,16 +302,16 @@ def test_wrong_files_are_named(tmp_path: Path, pem: Files, flags: list[str], nam
 
 
 def test_syslog_over_tls(tmp_path: Path, pem: Files) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    flags = ("--syslog-host", f"127.0.0.1:{port}", "--tls-client-ca", pem.ca)
+    flags = ("--syslog-host", "127.0.0.1:0", "--tls-client-ca", pem.ca)
     with running(tmp_path, *flags, tls_cert=pem.server) as daemon:
+        said = re.search(r"syslog at 127\.0\.0\.1:([0-9]+)", daemon.log)
+        assert said is not None
         context = ssl.create_default_context(cafile=pem.ca)
         context.load_cert_chain(pem.client)
-        plain = socket.create_connection(("127.0.0.1", port), HANG_S)
+        plain = socket.create_connection(("127.0.0.1", int(said[1])), HANG_S)
         with context.wrap_socket(plain, server_hostname="localhost") as sender:
             sender.sendall(b"<13>hello\n<13>world\n")
             with Client(secured(daemon.address, pem, cert=pem.client)) as client:
                 while "syslog" not in [info.topic for info in client.topics()]:
                     pass
-                assert client.read("syslog", 0, 1, wait_ms=1000).messages >= 1
+                assert client.read("syslog", 0, 1, wait_ms=30_000).messages >= 1

@@ -7,13 +7,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
-from daemon import Daemon, running
+from daemon import HANG_S, Daemon, running
 
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -63,10 +64,18 @@ def spark(stderr: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
-def warned(stderr: Path, spark: Any) -> Callable[[], str]:
-    """What Spark has said since the test began."""
+def warned(stderr: Path, spark: Any) -> Callable[[str], bool]:
+    """Did Spark say this since the test began? A thread of it hands on what its processes say."""
     start = stderr.stat().st_size
-    return lambda: stderr.read_bytes()[start:].decode()
+
+    def said(text: str) -> bool:
+        give_up_s = monotonic() + HANG_S
+        while text not in stderr.read_bytes()[start:].decode(errors="replace"):
+            if monotonic() > give_up_s:
+                return False
+        return True
+
+    return said
 
 
 @pytest.fixture

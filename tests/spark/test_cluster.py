@@ -93,6 +93,7 @@ def master(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(4 * HANG_S)  # six Javas start, one behind the other
 def test_reading_and_writing_on_a_cluster(master: str, tmp_path: Path) -> None:
     # Large ones: a task has much on its way, to the daemon too, before it comes to a late one.
     messages = [
@@ -104,7 +105,7 @@ def test_reading_and_writing_on_a_cluster(master: str, tmp_path: Path) -> None:
         command += [daemon.address, str(tmp_path), *(f"{k}={v}" for k, v in SETTINGS.items())]
         done = subprocess.run(
             command, env={**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"},
-            capture_output=True, text=True, timeout=HANG_S, check=False,
+            capture_output=True, text=True, timeout=3 * HANG_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         count, size, directories = json.loads(done.stdout)

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any, Self
 
 import pytest
-from daemon import ROOT, running
+from daemon import ROOT, lasting_address, running
 
 from logd import Client, Writer
 from spark.conftest import SETTINGS
@@ -114,12 +114,12 @@ def wait_until_copied(address: str, program: Program, messages: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(0 if LONG else 4 * HANG_S)  # Spark starts again for each kill
 def test_killed_at_random(spark: Any, tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    with running(tmp_path, fsync="never") as daemon:
-        daemon.command += ["--host", daemon.address]
+    with running(tmp_path, fsync="never", host=lasting_address()) as daemon:
         with Client(daemon.address) as client:
             client.push("source", [b"first"])
             client.push("copy", [b"before"])

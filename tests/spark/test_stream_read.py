@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from daemon import Daemon, running
+from daemon import Daemon, lasting_address, running
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
@@ -207,14 +207,13 @@ def test_topics_that_come_later(spark: Any, daemon: Daemon, tmp_path: Path) -> N
 
 
 def test_a_topic_that_is_gone_is_not_read_again(tmp_path: Path) -> None:
-    with running(tmp_path) as daemon:
+    with running(tmp_path, host=lasting_address()) as daemon:
         push(daemon.address, "app-1", numbered(0, 10))
         push(daemon.address, "app-2", numbered(0, 10))
         given = {"host": daemon.address, "subscribePattern": "app-.", "startingOffsets": "earliest"}
         one = StreamReader(given, SCHEMA)
         end = one.latestOffset(one.initialOffset(), ReadAllAvailable())
         one.stop()
-        daemon.command += ["--host", daemon.address]
         daemon.stop()
         daemon.topic_dir("app-2").rename(tmp_path / "gone")
         daemon.start()
@@ -227,9 +226,8 @@ def test_a_topic_that_is_gone_is_not_read_again(tmp_path: Path) -> None:
 
 
 def test_a_daemon_that_is_away_is_waited_for(spark: Any, tmp_path: Path) -> None:
-    with running(tmp_path) as daemon:
+    with running(tmp_path, host=lasting_address()) as daemon:
         push(daemon.address, "app", numbered(0, 10))
-        daemon.command += ["--host", daemon.address]
         stream = Stream(spark, tmp_path, daemon.address, "app")
         query = stream.start(processingTime="0 seconds")
         try:
@@ -276,11 +274,11 @@ def test_retention_overtakes_the_query(overtaken: Stream) -> None:
 
 
 def test_retention_overtakes_a_query_that_accepts_it(
-    overtaken: Stream, warned: Callable[[], str]
+    overtaken: Stream, warned: Callable[[str], bool]
 ) -> None:
     overtaken.options["failOnDataLoss"] = "false"
     assert overtaken.run() == [*numbered(0, 10), *numbered(40, 60)]
-    assert "topic app has lost the offsets 10 to 39: they have expired; going on" in warned()
+    assert warned("topic app has lost the offsets 10 to 39: they have expired; going on")
 
 
 def test_a_planned_micro_batch_expires(reader: Make, tmp_path: Path) -> None:
@@ -300,12 +298,11 @@ def test_a_planned_micro_batch_expires(reader: Make, tmp_path: Path) -> None:
         assert read(other, start, end) == numbered(10, 20)
 
 
-def test_a_topic_made_anew(spark: Any, tmp_path: Path, warned: Callable[[], str]) -> None:
-    with running(tmp_path) as daemon:
+def test_a_topic_made_anew(spark: Any, tmp_path: Path, warned: Callable[[str], bool]) -> None:
+    with running(tmp_path, host=lasting_address()) as daemon:
         push(daemon.address, "app", numbered(0, 10))
         stream = Stream(spark, tmp_path, daemon.address, "app")
         assert stream.run() == numbered(0, 10)
-        daemon.command += ["--host", daemon.address]
         daemon.stop()
         daemon.topic_dir("app").rename(tmp_path / "gone")
         daemon.start()
@@ -316,18 +313,17 @@ def test_a_topic_made_anew(spark: Any, tmp_path: Path, warned: Callable[[], str]
         query = stream.start(availableNow=True)
         query.awaitTermination(HANG_S)
         assert sorted(stream.values()) == sorted(numbered(0, 10) + numbered(100, 103))
-        assert "the topic was made anew" in warned()
+        assert warned("the topic was made anew")
 
 
 def test_a_suffix_lost_in_a_crash(reader: Make, tmp_path: Path) -> None:
     """The daemon's machine loses power: the newest messages go, others get their offsets."""
-    with running(tmp_path, fsync="never") as daemon:
+    with running(tmp_path, fsync="never", host=lasting_address()) as daemon:
         push(daemon.address, "app", numbered(0, 10))
         kept_bytes = len(daemon.stored("app"))
         push(daemon.address, "app", numbered(10, 20))
         one = reader(daemon.address, "app", startingOffsets="earliest")
         end = one.latestOffset(one.initialOffset(), ReadAllAvailable())
-        daemon.command += ["--host", daemon.address]
         daemon.kill()
         (file,) = daemon.log_files("app")
         with file.open("r+b") as log:

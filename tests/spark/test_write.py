@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from daemon import Daemon, batches, running
+from daemon import Daemon, batches, lasting_address, running
 
 from logd import Client
 from logd.batch import encode_body
@@ -152,9 +152,8 @@ def test_without_a_name_it_is_stored_each_time(daemon: Daemon) -> None:
 def test_the_daemon_is_killed_while_a_task_writes(tmp_path: Path) -> None:
     """Ten times, between one record batch and the next: the task goes on, and all is there once."""
     messages = payloads(5, 3000)
-    with running(tmp_path) as daemon:
+    with running(tmp_path, host=lasting_address()) as daemon:
         address = daemon.address
-        daemon.command += ["--host", address]
 
         def with_kills() -> Iterator[pa.RecordBatch]:
             for n, batch in enumerate(record_batches(messages)):

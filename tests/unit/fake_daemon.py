@@ -47,6 +47,7 @@ class FakeDaemon:
         self._changed = threading.Condition()
         self._held = False
         self._socket: socket.socket | None = None
+        self._place: socket.socket | None = None  # keeps the port while nobody listens
         self._threads: list[threading.Thread] = []
         self._open: set[socket.socket] = set()
         self.address = ""
@@ -55,8 +56,11 @@ class FakeDaemon:
 
     def start(self) -> Self:
         """Listen; after a `stop`, at the same address."""
-        port = int(self.address.rpartition(":")[2] or 0)
-        self._socket = socket.create_server(("127.0.0.1", port))
+        if self._place is None:
+            self._place = socket.socket()
+            self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._place.bind(("127.0.0.1", 0))
+        self._socket = socket.create_server(self._place.getsockname())
         self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
         self._spawn(self._accept, self._socket)
         return self
@@ -86,6 +90,9 @@ class FakeDaemon:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        if self._place is not None:
+            self._place.close()
+            self._place = None
 
     def _spawn(self, work: Callable[[socket.socket], None], connection: socket.socket) -> None:
         thread = threading.Thread(target=work, args=(connection,), daemon=True)

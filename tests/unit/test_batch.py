@@ -32,7 +32,7 @@ from logd.batch import (
 )
 from logd.errors import BadRequest, DamagedBatch
 
-property_of = settings(deadline=None, max_examples=200)
+property_of = settings(max_examples=200)
 
 TIME_MS = 1_700_000_000_000
 GOLDEN_LINES = b"BATCH 0 2 8 1700000000000 lines 6e628429ca24c01d - 2ad86638\r\none\ntwo\n"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from logd.batch import compress, count_messages, encode_body, inflate, split_body
 from logd.errors import BadRequest, LogdError, TooLarge
 
-property_of = settings(deadline=None, max_examples=300)
+property_of = settings(max_examples=300)
 
 MESSAGE = st.binary(max_size=30) | st.sampled_from([b"", b"\n", b"\0", b"\r\n"])
 MESSAGES = st.lists(MESSAGE, min_size=1)

@@ -6,9 +6,10 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 
 import pytest
+from fake_daemon import nobody
 
 from logd import commands, replies
 from logd.addresses import ConnectionLost, parse_address
@@ -202,10 +203,10 @@ def test_a_broken_answer_names_the_address_and_ends_the_client(
 
 
 def test_nobody_there() -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-    with pytest.raises(ConnectionLost, match=f"no logd answers at {address}.*logd --data-dir"):
-        Client(address)
+    with nobody() as address:
+        said = f"no logd answers at {address}.*logd --data-dir"
+        with pytest.raises(ConnectionLost, match=said):
+            Client(address)
 
 
 def test_a_name_that_is_none() -> None:
@@ -216,7 +217,7 @@ def test_a_name_that_is_none() -> None:
 def test_silence_is_a_lost_connection(serve: Serve) -> None:
     peer = serve(b"")
     with (
-        Client(peer.address, timeout_s=0.01) as client,
+        Client(peer.address, timeout_s=0.3) as client,  # to connect takes some of it, too
         pytest.raises(ConnectionLost, match="did not answer in time"),
     ):
         client.ping()

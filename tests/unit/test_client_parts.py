@@ -13,7 +13,7 @@ from logd.epochs import Seen, kept
 from logd.packing import Packer
 from logd.pauses import Pauses
 
-property_of = settings(deadline=None, max_examples=200)
+property_of = settings(max_examples=200)
 
 
 @given(st.integers(1, 100))

@@ -127,7 +127,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_against_the_model(
     tmp_path_factory: pytest.TempPathFactory, steps: list[dict[str, Committed | None] | str]
 ) -> None:

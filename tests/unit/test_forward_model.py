@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from forwarding import Killed, Life, Outbox, World, options
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 EXAMPLES = 5_000 if os.environ.get("LOGD_LONG") == "1" else 300
@@ -78,8 +78,6 @@ class Story:
 
 @settings(
     max_examples=EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 @given(STEPS)
 @example(["line", "turn", "line", "copytruncate", "kill"])

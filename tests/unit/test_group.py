@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from logd.batch import JOIN_BYTES, SMALL_BYTES, Found, body_sum, reading, scan
 from logd.group import Batch, Group
 
-property_of = settings(deadline=None, max_examples=150)
+property_of = settings(max_examples=150)
 TIME_MS = 1_700_000_000_000
 
 

@@ -11,7 +11,7 @@ from xxhash import xxh3_64_intdigest
 
 from logd.index import ENTRY_BYTES, INTERVAL_BYTES, BadIndex, Entry, Index, _swapped
 
-property_of = settings(deadline=None, max_examples=200)
+property_of = settings(max_examples=200)
 
 
 def test_golden_bytes_of_an_entry() -> None:

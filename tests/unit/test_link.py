@@ -34,7 +34,7 @@ def push(body: bytes) -> commands.Command[Pushed]:
 
 
 def taken(link: Link) -> list[object]:
-    """What the next bytes to arrive make; waits for them."""
+    """What the next bytes to arrive make; waits for them, or for the end."""
     link._socket.settimeout(10)
     link._socket.recv(1, socket.MSG_PEEK)
     link._socket.setblocking(False)
@@ -90,7 +90,7 @@ def test_what_was_said_before_the_end_comes_first(ends: tuple[Link, socket.socke
     assert taken(link) == [Pushed(0, 1)]
     for _ in range(2):
         with pytest.raises(ConnectionLost, match="it closed the connection"):
-            link.take_in()
+            taken(link)
 
 
 def test_a_reset(ends: tuple[Link, socket.socket]) -> None:

@@ -196,7 +196,7 @@ ROUNDS = st.builds(
 
 
 @given(st.lists(ROUNDS, max_size=12), st.sampled_from([1, 2, 5, 16]))
-@settings(deadline=None, max_examples=800)
+@settings(max_examples=800)
 def test_whatever_happens_each_batch_is_there_once_and_in_order(
     rounds: list[Round], max_in_flight: int
 ) -> None:

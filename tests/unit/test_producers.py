@@ -18,7 +18,7 @@ from logd import producers as producers_module
 from logd.errors import Conflict, LogdError, OutOfOrder
 from logd.producers import KEEP_BATCHES, Producers, Stored
 
-property_of = settings(deadline=None, max_examples=100)
+property_of = settings(max_examples=100)
 A, B = "a" * 16, "b" * 16
 
 
@@ -263,5 +263,5 @@ class ProducersModel(RuleBasedStateMachine):
 
 def test_against_the_model() -> None:
     run_state_machine_as_test(
-        ProducersModel, settings=settings(deadline=None, max_examples=100, stateful_step_count=40)
+        ProducersModel, settings=settings(max_examples=100, stateful_step_count=40)
     )

@@ -28,7 +28,7 @@ from logd.requests import (
 )
 
 LARGEST = 2**63 - 1
-property_of = settings(deadline=None, max_examples=300)
+property_of = settings(max_examples=300)
 
 
 # -- the budget -----------------------------------------------------------------------------------

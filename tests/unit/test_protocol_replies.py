@@ -12,7 +12,7 @@ from logd.errors import LogdError
 from logd.replies import NotLogd, Replies, Reply, parse_reply
 from logd.requests import Refused
 
-property_of = settings(deadline=None, max_examples=300)
+property_of = settings(max_examples=300)
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ ANYTHING = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(ANYTHING, st.dictionaries(st.text(), ANYTHING, max_size=4))
 def test_whatever_is_logged_is_json_within_the_limit(message: Any, given: dict[str, Any]) -> None:
     attributes = {name: value for name, value in given.items() if not hasattr(record(), name)}

@@ -100,7 +100,7 @@ PIECES = st.one_of(
 
 
 @given(st.lists(PIECES, max_size=8).map(b"".join), st.integers(0, 20))
-@settings(deadline=None, max_examples=1000)
+@settings(max_examples=1000)
 def test_both_forms_find_the_same(plain: ModuleType, data: bytes, at: int) -> None:
     at = min(at, len(data))
     assert requests.pushes(data, at, PREFIX, MOST, ROOM) == plain.pushes(

@@ -179,7 +179,7 @@ def test_the_newest_note_is_always_there(tmp_path: Path) -> None:
         max_size=50,
     )
 )
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_against_a_list(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
 ) -> None:

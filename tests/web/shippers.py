@@ -100,7 +100,7 @@ def syslog_ng(directory: Path, url: str, body: str) -> list[str]:
         destination logd {{
             http(url("{url}") method("POST") body('{body}') delimiter("\\n")
                  body-suffix("\\n") headers("Content-Type: text/plain") batch-lines(1000)
-                 batch-timeout(100) timeout(10)
+                 batch-timeout(100) timeout({HANG_S:.0f})
                  workers(1) persist-name("logd") retries(1000));
         }};
         log {{ source(lines); destination(logd); flags(flow-control); }};

@@ -13,13 +13,13 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from daemon import HANG_S, Daemon, messages, running
+from daemon import HANG_S, Daemon, lasting_address, messages, running
 
-from logd import Client
+from logd import Client, Reader
 from logd.errors import NotFound
 
 from . import shippers
@@ -68,6 +68,12 @@ def wait_for(daemon: Daemon, topic: str, count: int) -> None:
 
 def delivered(daemon: Daemon, topic: str) -> Counter[int]:
     return numbers(messages(daemon.stored(topic)))
+
+
+def received(daemon: Daemon, topic: str) -> Counter[int]:
+    """The same while more may come: of a file one could see half of a batch."""
+    with Reader(daemon.address, topic) as reader:
+        return numbers([message.value for message in reader])
 
 
 # -- those with an acknowledgement --------------------------------------------------------------
@@ -124,8 +130,7 @@ def test_pino_pushes_as_to_loki(daemon: Daemon, tmp_path: Path) -> None:
 
 @REPEATING
 def test_nothing_is_lost_when_the_daemon_restarts(tmp_path: Path, shipper: Shipper) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        address = f"127.0.0.1:{listening.getsockname()[1]}"
+    address = lasting_address()
     write_lines(tmp_path, 0, COUNT // 2)
     with (
         running(tmp_path, "--http-host", address) as daemon,
@@ -137,8 +142,8 @@ def test_nothing_is_lost_when_the_daemon_restarts(tmp_path: Path, shipper: Shipp
         refuse_twice(address)
         daemon.start()
         wait_for(daemon, "app", COUNT)
-        while missing := COUNT - len(delivered(daemon, "app")):
-            wait_for(daemon, "app", delivered(daemon, "app").total() + missing)
+        while missing := COUNT - len(found := received(daemon, "app")):
+            wait_for(daemon, "app", found.total() + missing)
 
 
 def refuse_twice(address: str) -> None:
@@ -169,8 +174,9 @@ def test_nothing_is_lost_when_the_disk_is_full(
     daemon: Daemon, tmp_path: Path, shipper: Shipper
 ) -> None:
     write_lines(tmp_path)
-    with shippers.process(shipper(tmp_path, daemon.http), tmp_path):
+    with ExitStack() as shipping:
         with Client(daemon.address) as client, full(daemon):
+            shipping.enter_context(shippers.process(shipper(tmp_path, daemon.http), tmp_path))
             give_up_s = time.monotonic() + HANG_S
             while int(client.stats()["refused"]) < 2:
                 assert time.monotonic() < give_up_s, "nothing was refused"
@@ -202,8 +208,9 @@ def test_a_full_disk_holds_a_syslog_sender_back(tmp_path: Path) -> None:
     write_lines(tmp_path)
     with running(tmp_path, "--syslog-host", "127.0.0.1:0") as daemon:
         command = forwarding(tmp_path, daemon, "octet-counted")
-        with shippers.process(command, tmp_path):
+        with ExitStack() as shipping:
             with full(daemon):
+                shipping.enter_context(shippers.process(command, tmp_path))
                 daemon.wait_said("syslog: no-space")
             wait_for(daemon, "syslog", COUNT)
         assert delivered(daemon, "syslog") == ALL
