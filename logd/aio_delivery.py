@@ -154,6 +154,8 @@ class Delivery:
                 await self._forget()
                 self._owner.tend()
                 self._wake()
+            if self.failure is None:
+                await self._keep()  # what came while the disk was busy
         finally:
             await self._clean_up()
 
