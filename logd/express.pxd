@@ -48,3 +48,6 @@ cdef class Express:
     @cython.locals(singles=Singles, prefix=bytes)
     cpdef take_single(self, bytes data)
     cpdef int single_stored(self, long long offset)
+
+
+cpdef answer_one(Express who, long long offset)

@@ -80,6 +80,11 @@ class Singles:
         if len(self._bodies) == self.call_at:
             self._call()
 
+    def take_one(self) -> tuple[bytes, Express]:
+        """The only one there is."""
+        self._size = 0
+        return self._bodies.pop(), self._waiting.pop()
+
     def take(self) -> list[SinglePushes]:
         """All of them, as pushes of one batch at most."""
         bodies, waiting, size = self._bodies, self._waiting, self._size
@@ -190,6 +195,12 @@ class Express:
 
     def _advance(self) -> None:
         raise NotImplementedError
+
+
+def answer_one(who: Express, offset: int) -> None:
+    """A single message was stored here, by itself."""
+    for _, sent in answer([who.single_stored(offset)], offset):
+        who.single_unsent(offset, sent)
 
 
 def _nothing() -> int:

@@ -135,11 +135,17 @@ class Partition:
     # -- writing --------------------------------------------------------------------------------
 
     def append(
-        self, buffers: Sequence[Buffer], placed: Sequence[Placed], next_: int, time_ms: int
+        self,
+        buffers: Sequence[Buffer],
+        placed: Sequence[tuple[int, int]],
+        next_: int,
+        time_ms: int,
     ) -> None:
-        """Write whole batches in one call. If it fails none of them counts: see `cut_back`."""
-        disk.write_at(self.file, buffers, self.size)
-        index, recent = self.index, self._recent
+        """Write whole batches in one call, `placed` as `Placed` says. If it fails none of them
+        counts: see `cut_back`."""
+        file, index, recent = self._file, self._index, self._recent
+        assert file is not None and index is not None  # noqa: PT018  it is the active one
+        disk.write_at(file, buffers, self.size)
         position = self.size
         if len(recent) > _RECENT_BATCHES:
             recent.clear()

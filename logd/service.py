@@ -193,37 +193,27 @@ class Service:
             self.refuse(error, door)
 
     def _read_now(self, topic: Topic, offset: int, read: Read) -> Reply:
-        plan = topic.view.plan(offset, read.messages, self._max_bytes(read))
+        plan = topic.view.plan(offset, read.messages, self.max_bytes(read))
         size = sum(part.size for part in plan.slices)
         head = b"BATCHES %d %d %d\r\n" % (offset, plan.messages, size)
-        self._count_read(size)
+        self.count_read(size)
         if size > SMALL_REPLY_BYTES:
             return Reply(head, tuple(plan.slices))
         parts = [part.file.read(part.position, part.size) for part in plan.slices]
         return Reply(b"".join([head, *parts]))
 
-    def fresh_reply(self, topic: Topic, offset: int, read: Read) -> Reply | None:
-        """For one who waited at the end: what was just written, if that is just what he asked for.
-        Of those who did, the first one's reply is everybody's."""
-        fresh = topic.fresh
-        if (
-            fresh is None
-            or fresh.offset != offset
-            or fresh.messages > read.messages
-            or fresh.size > min(self._max_bytes(read), SMALL_REPLY_BYTES)
-        ):
-            return None
+    def fresh_reply(self, fresh: Fresh) -> Reply:
+        """For those who waited for what was just written: the first one's reply is everybody's."""
         if self._shared[0] is not fresh:
             head = b"BATCHES %d %d %d\r\n" % (fresh.offset, fresh.messages, fresh.size)
             self._shared = fresh, Reply(b"".join([head, *fresh.buffers]))
-        self._count_read(fresh.size)
         return self._shared[1]
 
-    def _max_bytes(self, read: Read) -> int:
+    def max_bytes(self, read: Read) -> int:
         limit = self.config.max_reply_bytes
         return limit if read.max_bytes is None else max(1, min(read.max_bytes, limit))
 
-    def _count_read(self, size: int) -> None:
+    def count_read(self, size: int) -> None:
         self.counters["reads"] += 1
         self.counters["read_bytes"] += size
 

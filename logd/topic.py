@@ -10,14 +10,14 @@ is behind `Scheduler`, a client behind `PendingPush`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from logd import files, recovery
-from logd.batch import NO_ID, Buffer
+from logd.batch import LINES, NO_ID, Buffer, body_sum, encode_header
 from logd.checkpoint import Checkpoint, State
 from logd.commits import Commits, Mark
 from logd.config import Config
@@ -25,7 +25,7 @@ from logd.disk import SyncFailed, refusal
 from logd.durability import Policy
 from logd.errors import Faulted, LogdError, NoSpace, ShuttingDown
 from logd.expiry import Expiry
-from logd.express import Singles
+from logd.express import Singles, answer_one
 from logd.group import Batch, Group
 from logd.hooks import Running
 from logd.keeper import Keeper
@@ -85,7 +85,7 @@ class Fresh(NamedTuple):
     offset: int
     messages: int
     size: int
-    buffers: list[Buffer]
+    buffers: Sequence[Buffer]
 
 
 class Topic:
@@ -116,6 +116,7 @@ class Topic:
         self._scheduler = scheduler
         self._is_alone = is_alone  # is no other topic syncing at this time?
         self._policy = Policy(config.fsync, config.fsync_interval_s, config.fsync_batches)
+        self._answers_wait = self._policy.answers_wait
         self._commits: Commits[PendingPush] = Commits(self._policy)
         self._expiry = Expiry(
             name,
@@ -257,19 +258,47 @@ class Topic:
     def _single_came(self) -> None:
         """The first one since the last turn. On a quiet daemon it is stored at once; where others
         are about, or a sync is to be shared, they get the rest of the loop's turn to join it."""
-        quiet_s = self._scheduler.monotonic_s() - Topic._single_done_s
-        is_due = self._turn_is_due or self._policy.answers_wait
-        if self._came_alone and quiet_s > _QUIET_S and not is_due:
-            self._turn()
-            Topic._single_done_s = self._scheduler.monotonic_s()
-        else:
+        now_s = self._scheduler.monotonic_s()
+        is_quiet = self._came_alone and now_s - Topic._single_done_s > _QUIET_S
+        if not is_quiet or self._turn_is_due or self._answers_wait:
             self._turn_soon()
+            return
+        is_busy = self._job_is_running or self._pending or self._expired or self._tail_is_dirty
+        if is_busy or not (self.ready and self.has_room) or self._before_writing() is not None:
+            self._turn()
+        else:
+            self._store_single(now_s)
+        Topic._single_done_s = self._scheduler.monotonic_s()
+
+    def _store_single(self, now_s: float) -> None:
+        """What a turn does, for one message and nothing else: no group, no pending push. On a
+        daemon that has rested each object and each call costs far more than on a busy one."""
+        body, who = self.singles.take_one()
+        active, time_ms = self.active, self._now_ms()
+        offset = active.next
+        header = encode_header(offset, 1, len(body), time_ms, LINES, body_sum(body))
+        buffers, size = [header, body], len(header) + len(body)
+        try:
+            active.append(buffers, ((offset, size),), offset + 1, time_ms)
+        except OSError as error:
+            self._tail_is_dirty = True
+            self._clean_tail(and_report=False)
+            who.single_refused(refusal(error))
+            return
+        self._wrote(1, size, 1, now_s)
+        self.view.show(offset + 1, active.size)
+        if self._waiters:
+            self.fresh = Fresh(offset, 1, size, buffers)
+            self._wake()
+            self.fresh = None
+        answer_one(who, offset)
+        self._sync_when_due()
 
     def _turn(self) -> None:
         """Write what is pending, unless something has to be done first."""
         self._turn_is_due = False
         if self.singles:
-            if self._policy.answers_wait and self._gathers():
+            if self._answers_wait and self._gathers():
                 return
             self._take_singles()
         writes = self.ready and bool(self._pending)
@@ -346,10 +375,7 @@ class Topic:
 
     def _form_group(self) -> tuple[Group, list[PendingPush]]:
         """Take from the pending pushes as many as one write may hold."""
-        now_ms = self._scheduler.now_ms()
-        self._time_ms = max(now_ms, self._time_ms)
-        self.clock_behind_ms = self._time_ms - now_ms
-        group, pending = Group(self.active.next, self._time_ms), self._pending
+        group, pending = Group(self.active.next, self._now_ms()), self._pending
         if len(pending) == 1 and (alone := _alone(pending[0].content)):
             push = pending.popleft()
             push.offset = group.add_alone(*alone)
@@ -367,6 +393,13 @@ class Topic:
             pushes.append(push)
         group.close()
         return group, pushes
+
+    def _now_ms(self) -> int:
+        """The time of what is written now: it never goes back."""
+        now_ms = self._scheduler.now_ms()
+        self._time_ms = max(now_ms, self._time_ms)
+        self.clock_behind_ms = self._time_ms - now_ms
+        return self._time_ms
 
     def _add_batch(self, group: Group, batch: Batch, push: PendingPush) -> bool:
         """Add it, unless its producer's number shows it stored already, or out of turn."""
@@ -387,12 +420,16 @@ class Topic:
         active = self.active
         messages = group.next - active.next
         active.append(group.buffers, group.placed, group.next, group.time_ms)
-        self.stored_messages += messages
-        self.stored_bytes += group.size
-        batches = self._commits.written.batches + len(group.placed)
-        mark = Mark(active.first, active.size, active.next, batches)
-        self._commits.wrote(mark, self._gathers_since_s or self._scheduler.monotonic_s())
+        since_s = self._gathers_since_s or self._scheduler.monotonic_s()
+        self._wrote(messages, group.size, len(group.placed), since_s)
         self._gathers_since_s = 0.0
+
+    def _wrote(self, messages: int, size: int, batches: int, since_s: float) -> None:
+        active, commits = self.active, self._commits
+        self.stored_messages += messages
+        self.stored_bytes += size
+        batches += commits.written.batches
+        commits.wrote(Mark(active.first, active.size, active.next, batches), since_s)
 
     def _clean_tail(self, *, and_report: bool = True) -> None:
         """Cut off what a failed write left; nothing is written behind it before that is done."""
@@ -457,7 +494,7 @@ class Topic:
         return lambda: self._synced_to(mark, started_at_s, ended_at_s)
 
     def _synced_to(self, mark: Mark, started_at_s: float, ended_at_s: float) -> None:
-        if self._policy.answers_wait:
+        if self._answers_wait:
             self._publish(mark)  # before the answers: whoever has one may read at once
         for push in self._commits.synced_to(mark, started_at_s, ended_at_s):
             push.stored()

@@ -34,6 +34,7 @@ TOKENS = "tests/security/test_tokens.py::"
 TLS = "tests/security/test_tls.py::"
 DOORS = "tests/security/test_doors.py::"
 BACKUP = "tests/operations/test_backup.py::"
+SINGLE = "tests/damage/test_single_messages.py::"
 HOOK = "tests/pipeline/test_partition_file.py::"
 MANIFEST = "tests/pipeline/test_manifest.py::"
 
@@ -311,6 +312,12 @@ MUTATIONS = [
              "if False:",
              "tests/integration/test_singles.py::"
              "test_what_comes_behind_a_single_message_is_stored_behind_it"),
+    Mutation("topic: a single message is written behind what a failed write left", "logd/topic.py",
+             "self._expired or self._tail_is_dirty", "self._expired",
+             SINGLE + "test_a_full_disk"),
+    Mutation("topic: a single message is answered before it can be read", "logd/topic.py",
+             "        self.view.show(offset + 1, active.size)\n", "",
+             SINGLE + "test_files_and_statistics_are_those_of_a_turn"),
     # -- who is let in
     Mutation("gate: the short way leads past it", "logd/gated.py",
              "if again is not None and again.topic in self.gate.pushed:", "if True:",

@@ -91,6 +91,19 @@ def test_one_more_of_the_same_is_taken_and_answered(module: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("module", FORMS)
+def test_one_by_itself_is_taken_and_answered(module: ModuleType) -> None:
+    topic = Topic(module)
+    one = connection(module, topic)
+    for n in range(3):
+        assert one.take_single(PUSH)
+        assert topic.called == n + 1
+        assert topic.singles.take_one() == (b"hello\n", one)
+        assert len(topic.singles) == 0
+        module.answer_one(one, 7 + n)
+        assert one.story.pop() == b"OK %d 1\r\n" % (7 + n)
+
+
+@pytest.mark.parametrize("module", FORMS)
 @pytest.mark.parametrize(
     "data",
     [

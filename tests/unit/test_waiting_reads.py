@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from logd.requests import Read
-from logd.service import Reply, Service
-from logd.topic import Topic
+from logd.service import SMALL_REPLY_BYTES, Reply, Service
+from logd.topic import Fresh, Topic
 from logd.waiting import Waiting
 
 
@@ -19,8 +19,7 @@ class Clock:
     def __init__(self) -> None:
         self.now_s = 100.0
         self.timers: dict[float, Callable[[], None]] = {}
-        self.set = 0
-        self.fresh: Reply | None = None
+        self.set = self.counted_bytes = 0
         self.read_again: list[Read] = []
         self.scheduler = self
 
@@ -44,8 +43,14 @@ class Clock:
             self.timers.pop(at_s)()
         self.now_s = now_s
 
-    def fresh_reply(self, topic: Topic, offset: int, read: Read) -> Reply | None:
-        return self.fresh
+    def fresh_reply(self, fresh: Fresh) -> Reply:
+        return Reply(b"fresh %d" % fresh.offset)
+
+    def count_read(self, size: int) -> None:
+        self.counted_bytes += size
+
+    def max_bytes(self, read: Read) -> int:
+        return 200 if read.max_bytes is None else read.max_bytes
 
     def read(self, read: Read, door: Any) -> None:
         self.read_again.append(read)
@@ -53,6 +58,8 @@ class Clock:
 
 class Waiters(dict[object, Callable[[], None]]):
     """The topic."""
+
+    fresh: Fresh | None = None
 
     def wait(self, key: object, wake: Callable[[], None]) -> None:
         self[key] = wake
@@ -83,8 +90,8 @@ class Scene:
         self.clock, self.topic, self.door = Clock(), Waiters(), Door()
         self.waiting = Waiting(cast(Service, self.clock), self.door)
 
-    def begin(self, offset: int, wait_ms: int) -> None:
-        read = Read("app", "next", 5, None, wait_ms)
+    def begin(self, offset: int, wait_ms: int, max_bytes: int | None = None) -> None:
+        read = Read("app", "next", 5, max_bytes, wait_ms)
         self.waiting.begin(cast(Topic, self.topic), offset, read)
 
 
@@ -94,20 +101,35 @@ def scene() -> Scene:
 
 
 def test_who_is_woken_gets_what_is_fresh_and_the_timer_stays(scene: Scene) -> None:
-    scene.clock.fresh = Reply(b"fresh")
     for offset in range(50):
         scene.begin(offset, 1000)
         assert scene.waiting.is_on
+        scene.topic.fresh = Fresh(offset, 5, 200, [])
         scene.topic.wake()
         assert not scene.waiting.is_on
-    assert scene.door.replies == [b"fresh"] * 50
-    assert scene.clock.set == 1
+    assert scene.door.replies == [b"fresh %d" % offset for offset in range(50)]
+    assert (scene.clock.set, scene.clock.counted_bytes) == (1, 50 * 200)
 
 
-def test_where_nothing_is_fresh_it_is_read(scene: Scene) -> None:
-    scene.begin(7, 1000)
+@pytest.mark.parametrize(
+    ("fresh", "max_bytes"),
+    [
+        (None, None),
+        (Fresh(6, 1, 100, []), None),  # another one: this topic was shown more at once
+        (Fresh(7, 6, 100, []), None),
+        (Fresh(7, 1, 201, []), None),
+        (Fresh(7, 1, 100, []), 99),
+        (Fresh(7, 1, SMALL_REPLY_BYTES + 1, []), 1 << 20),
+    ],
+)
+def test_what_is_not_just_what_was_asked_for_is_read(
+    scene: Scene, fresh: Fresh | None, max_bytes: int | None
+) -> None:
+    scene.begin(7, 1000, max_bytes)
+    scene.topic.fresh = fresh
     scene.topic.wake()
-    assert scene.clock.read_again == [Read("app", 7, 5)]
+    assert scene.clock.read_again == [Read("app", 7, 5, max_bytes)]
+    assert (scene.door.replies, scene.clock.counted_bytes) == ([], 0)
 
 
 def test_time_is_up_once_and_when_it_was_said(scene: Scene) -> None:
