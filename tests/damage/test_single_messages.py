@@ -70,6 +70,7 @@ def test_files_and_statistics_are_those_of_a_turn(tmp_path: Path, fsync: str) ->
                 assert client.heard.pop() == b"OK %d 1\r\n" % (n + 1)
             else:
                 assert push(topic, loop, batch_of([message[:-1]])).offset == n + 1
+            assert topic.view.next == n + 2
             loop.pass_time(0.01)
         stats = topic.stats()
         del stats["id"]
