@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
@@ -137,6 +137,8 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_in_head = False
         super().on_headers_complete()
+        if not self.cycle.keep_alive:
+            self.cycle.transport = cast(asyncio.Transport, _Last(self.cycle))
         if self.scope["http_version"] == "1.0":
             self.cycle.send = _without_chunks(self.cycle)  # type: ignore[method-assign]
         self._is_streaming = self.scope["path"] == STREAMS
@@ -165,6 +167,19 @@ class HttpProtocol(HttpToolsProtocol):
         slow_s = now_s - self._begun_at_s if self._is_unfinished else 0.0
         if slow_s > config.request_timeout_s or now_s - self._active_at_s > config.idle_timeout_s:
             self.transport.abort()
+
+
+class _Last:
+    """The transport of the last request of a connection. Where it is answered before all of it has
+    come, `on_response_complete` closes it, gently: uvicorn would do it at once."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle, self._close = cycle, cycle.transport.close
+        self.write, self.is_closing = cycle.transport.write, cycle.transport.is_closing
+
+    def close(self) -> None:
+        if not (self._cycle.response_complete and self._cycle.more_body):
+            self._close()
 
 
 def _leave(cycle: RequestResponseCycle) -> None:

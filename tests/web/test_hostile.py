@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import select
 import socket
 import struct
 import threading
@@ -132,6 +133,21 @@ def test_a_length_that_nothing_could_hold(daemon: Daemon) -> None:
         connection.sendall(PUSH + b"Content-Length: %d\r\n\r\nx" % 2**40)
         assert status(connection.recv(1000)) == 413
     assert daemon.rss_bytes() < before + (8 << 20)
+
+
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+@pytest.mark.parametrize("header", [b"", b"Connection: close\r\n"])
+def test_a_refusal_reaches_one_who_is_still_sending(
+    daemon: Daemon, version: bytes, header: bytes
+) -> None:
+    """A close with unread bytes would be a reset: who gets that stops, and does not read."""
+    with dial(daemon) as connection:
+        head = b"POST /nope HTTP/" + version + b"\r\nHost: localhost\r\n" + header
+        connection.sendall(head + b"Content-Length: 1000000000\r\n\r\n")
+        assert select.select([connection], [], [], HANG_S)[0], "it says nothing"
+        for _ in range(20):
+            connection.sendall(b"x" * 100_000)
+        assert status(rest(connection)) == 404
 
 
 @pytest.mark.parametrize("piece", [b"X: %s\r\n" % (b"y" * 1000), b"y" * 1000])
