@@ -218,6 +218,8 @@ class Writer:
             self._closed, self._limit = True, _ATTEND
             self._forget_timer()
             await self._delivery.end()
+        if not self._delivery.is_kept and self._delivery.failure is not None:
+            raise self._delivery.failure  # by the disk, when it was too late for a flush to tell
 
     async def __aenter__(self) -> Self:
         return await self.open()

@@ -14,8 +14,8 @@ from logd.topic import Timer, Topic
 
 class Waiting:
     __slots__ = (
-        "_call", "_door", "_most_bytes", "_offset", "_read", "_rings_s", "_service", "_timer",
-        "_topic", "_until_s",
+        "_call", "_door", "_offset", "_read", "_rings_s", "_service", "_timer", "_topic",
+        "_until_s",
     )  # fmt: skip
 
     def __init__(self, service: Service, door: Door) -> None:
@@ -32,7 +32,6 @@ class Waiting:
     def begin(self, topic: Topic, offset: int, read: Read) -> None:
         """Answer this when `topic`, which ends at `offset`, has more."""
         self._topic, self._offset, self._read = topic, offset, read
-        self._most_bytes = min(self._service.max_bytes(read), SMALL_REPLY_BYTES)
         now_s, wait_s = self._service.scheduler.monotonic_s(), read.wait_ms / 1000
         self._until_s = now_s + wait_s
         if self._timer is None or self._until_s < self._rings_s:
@@ -57,12 +56,12 @@ class Waiting:
             fresh is None
             or fresh.offset != self._offset
             or fresh.messages > self._read.messages
-            or fresh.size > self._most_bytes
+            or fresh.size > min(self._service.max_bytes(self._read), SMALL_REPLY_BYTES)
         ):
             self._answer()
         else:  # just what was asked for, and it need not be read from the file
+            self._service.count_read(fresh.size)  # before what stands behind it can ask for that
             self._door.reply(self._service.fresh_reply(fresh))
-            self._service.count_read(fresh.size)
 
     def _ring_in(self, wait_s: float) -> None:
         if self._timer is not None:

@@ -405,8 +405,9 @@ def test_a_batch_is_synced_off_the_loop_and_kept_when_push_returns(
 
 
 @on_loops
-def test_a_close_while_the_spool_is_busy_keeps_what_came_last(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_close_while_the_spool_is_busy_keeps_what_came_last_or_says_that_it_cannot(
+    kind: Kind, has_room: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_busy, may_go_on = threading.Event(), threading.Event()
     real = Spool.forget
@@ -416,6 +417,9 @@ def test_a_close_while_the_spool_is_busy_keeps_what_came_last(
         assert may_go_on.wait(HANG_S)
         real(spool, number)
 
+    def no_room(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
     async def scenario(kind: Kind) -> None:
         writer = await Writer(peer.address, "app", spool=tmp_path, spool_fsync=True).open()
         await writer.push([b"first"])
@@ -424,7 +428,13 @@ def test_a_close_while_the_spool_is_busy_keeps_what_came_last(
         closing = asyncio.create_task(writer.close(0))
         while not writer._closed:
             await asyncio.sleep(0)
+        if not has_room:
+            monkeypatch.setattr(Spool, "append", no_room)
         may_go_on.set()
+        if not has_room:
+            with pytest.raises(OSError, match="no space"):
+                await closing
+            return
         await closing
         async with Writer(peer.address, "app", spool=tmp_path) as again:
             await again.flush()
@@ -432,7 +442,7 @@ def test_a_close_while_the_spool_is_busy_keeps_what_came_last(
     monkeypatch.setattr(Spool, "forget", forget)
     with Fake() as peer:
         run(kind, scenario)
-        assert peer.messages == [b"first", b"last"]
+        assert peer.messages == ([b"first", b"last"] if has_room else [b"first"])
 
 
 @on_loops

@@ -103,6 +103,17 @@ async def test_a_push_elsewhere_wakes_nobody(daemon: Daemon) -> None:
         assert messages((await line.read_reply()).body) == [b"here"]
 
 
+async def test_what_follows_a_waiting_read_sees_it_counted(daemon: Daemon) -> None:
+    async with dial(daemon) as line, dial(daemon) as other:
+        await push_one(other)
+        await line.send(b"READ app 1 1 wait=60000\r\nSTATS\r\n")
+        await other.until("waiting_reads", 1, "app")
+        await push_one(other)
+        size = len((await line.read_reply()).body)
+        stats = (await line.read_reply()).body.split(b"\n")
+        assert {b"reads 1", b"read_bytes %d" % size} <= {line.replace(b":", b"") for line in stats}
+
+
 async def test_what_follows_a_waiting_read_waits_with_it(daemon: Daemon) -> None:
     async with dial(daemon) as line, dial(daemon) as other:
         await push_one(other)

@@ -20,6 +20,7 @@ class Clock:
         self.now_s = 100.0
         self.timers: dict[float, Callable[[], None]] = {}
         self.set = self.counted_bytes = 0
+        self.limit_bytes = 200
         self.read_again: list[Read] = []
         self.scheduler = self
 
@@ -50,7 +51,7 @@ class Clock:
         self.counted_bytes += size
 
     def max_bytes(self, read: Read) -> int:
-        return 200 if read.max_bytes is None else read.max_bytes
+        return self.limit_bytes if read.max_bytes is None else read.max_bytes
 
     def read(self, read: Read, door: Any) -> None:
         self.read_again.append(read)
@@ -130,6 +131,14 @@ def test_what_is_not_just_what_was_asked_for_is_read(
     scene.topic.wake()
     assert scene.clock.read_again == [Read("app", 7, 5, max_bytes)]
     assert (scene.door.replies, scene.clock.counted_bytes) == ([], 0)
+
+
+def test_a_limit_that_was_lowered_meanwhile_holds(scene: Scene) -> None:
+    scene.begin(7, 1000)
+    scene.clock.limit_bytes = 99
+    scene.topic.fresh = Fresh(7, 1, 100, [])
+    scene.topic.wake()
+    assert (scene.door.replies, len(scene.clock.read_again)) == ([], 1)
 
 
 def test_time_is_up_once_and_when_it_was_said(scene: Scene) -> None:
