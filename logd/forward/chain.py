@@ -15,10 +15,10 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from logd.forward.content import UNREADABLE, Identity
+from logd.forward.content import UNREADABLE, Identity, Stamp
 from logd.forward.lines import Limits, Piece, next_piece
 from logd.forward.siblings import Unsettled
-from logd.forward.sources import Register, Source, State
+from logd.forward.sources import JUST_NOW, Register, Source, State
 from logd.forward.survey import Found, Places, is_intact, survey
 
 RETRY_S = 5.0  # before a file that could not be opened is tried again
@@ -50,16 +50,19 @@ class Chain:
         if self._is_quiet():
             return None
         found = None
-        if self._is_changed or self._is_other_file(now_s) or not self._is_live_intact():
+        if self._is_changed or self._is_other_file(now_s) or not self._is_live_known():
             found = self._survey(now_s, places)
-            if found is None:
-                self._round = []  # nothing is believed of a file before it is known which it is
-                return None
         for source in list(self.queue):
+            if self._is_changed:
+                break
             self._attend(source, now_s)
-        self._round = [(source, source.content.size()) for source in reversed(self.queue)
-                        if source.content is not None]  # fmt: skip
+        # Nothing is read of a file before it is known which it is.
+        self._round = [] if self._is_changed else self._sizes()
         return found
+
+    def _sizes(self) -> list[tuple[Source, int]]:
+        return [(source, source.content.size()) for source in reversed(self.queue)
+                if source.content is not None and not _is_empty(source)]  # fmt: skip
 
     def _is_quiet(self) -> bool:
         """Is there one file, read to its end and unchanged since? One call for most of them."""
@@ -69,9 +72,10 @@ class Chain:
             status = os.stat(self.base)
         except OSError:
             return False
-        live, seen = self.live, (status.st_size, status.st_mtime_ns)
-        is_same = (status.st_dev, status.st_ino) == live.identity and seen == live.seen
-        return is_same and live.at == status.st_size and live.mtime_ns >= status.st_mtime_ns
+        live, stamp = self.live, Stamp(status.st_size, status.st_mtime_ns)
+        is_same = (status.st_dev, status.st_ino) == live.identity and stamp == live.seen
+        is_noted = live.mtime_ns >= stamp.mtime_ns or _is_empty(live)
+        return is_same and live.at == stamp.size and is_noted
 
     @property
     def is_settled(self) -> bool:
@@ -96,14 +100,9 @@ class Chain:
             return now_s >= self._unreadable[1]
         return True
 
-    def _is_live_intact(self) -> bool:
+    def _is_live_known(self) -> bool:
         live = self.live
-        if live is None or live.content is None:
-            return True
-        if (live.content.size(), live.content.mtime_ns()) == live.seen:
-            return True
-        # Of an empty file nothing is known: it may have been filled, copied and truncated unseen.
-        return live.size > 0 and is_intact(live)
+        return live is None or live.content is None or _is_known(live, live.content.stamp())
 
     def _survey(self, now_s: float, places: Places) -> Found | None:
         try:
@@ -120,14 +119,17 @@ class Chain:
     def _attend(self, source: Source, now_s: float) -> None:
         """Notice growth; let go of what was rotated away and has been silent for long enough."""
         assert source.content is not None
-        size, mtime_ns = source.content.size(), source.content.mtime_ns()
-        if (size, mtime_ns) != source.seen:
-            source.seen, source.size, source.grown_s = (size, mtime_ns), size, now_s
-        if source.at == size:
-            source.mtime_ns = max(source.mtime_ns, mtime_ns)
-        if source.state is not State.away or source.at < size:
+        stamp = source.content.stamp()
+        if source.state is State.live and not _is_known(source, stamp):
+            self._is_changed = True
             return
-        is_final = source.content.is_archive or source.at > size
+        if stamp != source.seen or source.grown_s == JUST_NOW:
+            source.seen, source.size, source.grown_s = stamp, stamp.size, now_s
+        if source.at == stamp.size and not _is_empty(source):
+            source.mtime_ns = max(source.mtime_ns, stamp.mtime_ns)
+        if source.state is not State.away or source.at < stamp.size:
+            return
+        is_final = source.content.is_archive or source.at > stamp.size
         if is_final or now_s - source.grown_s >= self._patience.rotated_s:
             source.state = State.done
             source.let_go()
@@ -191,6 +193,19 @@ class Chain:
         away = source.state is State.away
         wait_s = self._patience.rotated_line_s if away else self._patience.partial_s
         return wait_s is not None and now_s - source.grown_s >= wait_s
+
+
+def _is_empty(source: Source) -> bool:
+    """Is it the file at the path, and was there nothing in it when it was last surveyed?"""
+    return source.state is State.live and source.size == 0
+
+
+def _is_known(live: Source, stamp: Stamp) -> bool:
+    """Is this the file that was surveyed, or the same with more in it?
+
+    Of an empty one nothing is known: it may have been filled, copied and truncated unseen.
+    """
+    return stamp == live.seen or (live.size > 0 and is_intact(live))
 
 
 def identity_of(path: str) -> Identity | None:

@@ -16,7 +16,7 @@ import os
 import stat
 import zlib
 from collections.abc import Callable
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from xxhash import xxh32_hexdigest
 
@@ -36,6 +36,13 @@ ARCHIVES: dict[str, Callable[[str], BinaryIO]] = {
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what a bad archive raises
 
 
+class Stamp(NamedTuple):
+    """A file's size and time, of one moment."""
+
+    size: int
+    mtime_ns: int
+
+
 class Content(Protocol):
     """Bytes by position. `size` may grow from call to call; `read` gives less only at the end."""
 
@@ -43,7 +50,7 @@ class Content(Protocol):
     identity: Identity
 
     def size(self) -> int: ...
-    def mtime_ns(self) -> int: ...
+    def stamp(self) -> Stamp: ...
     def read(self, position: int, size: int) -> bytes: ...
     def close(self) -> None: ...
 
@@ -65,8 +72,9 @@ class Plain:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
-    def mtime_ns(self) -> int:
-        return os.fstat(self._fd).st_mtime_ns
+    def stamp(self) -> Stamp:
+        status = os.fstat(self._fd)
+        return Stamp(status.st_size, status.st_mtime_ns)
 
     def read(self, position: int, size: int) -> bytes:
         data = os.pread(self._fd, size, position)
@@ -104,8 +112,8 @@ class Archive:
     def size(self) -> int:
         return self._size
 
-    def mtime_ns(self) -> int:
-        return self._mtime_ns
+    def stamp(self) -> Stamp:
+        return Stamp(self._size, self._mtime_ns)
 
     def read(self, position: int, size: int) -> bytes:
         self._file.seek(position)
@@ -148,12 +156,12 @@ def tail_at(content: Content, position: int) -> bytes:
     return content.read(start, position - start)
 
 
-def same_start(one: Content, other: Content) -> bool:
-    """Is the shorter one, byte for byte, the start of the longer one?"""
-    size, at = min(one.size(), other.size()), 0
+def starts_with(content: Content, start: Content) -> bool:
+    """Has it all bytes of the other one at its start? It may be truncated meanwhile: then not."""
+    size, at = start.size(), 0
     while at < size:
         count = min(_PIECE_BYTES, size - at)
-        if one.read(at, count) != other.read(at, count):
+        if content.read(at, count) != start.read(at, count):
             return False
         at += count
     return True

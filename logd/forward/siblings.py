@@ -21,6 +21,7 @@ from logd.forward.content import (
     Content,
     Head,
     Identity,
+    Stamp,
     head_of,
     is_archive_name,
     open_content,
@@ -45,10 +46,17 @@ class Entry(NamedTuple):
     path: str
     content: Content
     head: Head
-    size: int
-    mtime_ns: int
+    stamp: Stamp  # of the moment before the head was read
     is_base: bool
     is_unmoved: bool = False  # written under this name; a rename changes the time of change too
+
+    @property
+    def size(self) -> int:
+        return self.stamp.size
+
+    @property
+    def mtime_ns(self) -> int:
+        return self.stamp.mtime_ns
 
     @property
     def age(self) -> tuple[bool, int, int]:
@@ -157,13 +165,12 @@ def _opened(base: str, chosen: list[Named]) -> list[Entry] | None:
             return None
         except UNREADABLE:
             continue  # no permission, or an archive that is not sound
-        size = content.size()  # before the head: what is truncated in between has too little of it
+        stamp = content.stamp()  # and no more of the head than there was then: they go together
         entry = Entry(
             named.path,
             content,
-            head_of(content.read(0, HEAD_BYTES)),
-            size,
-            content.mtime_ns(),
+            head_of(content.read(0, min(stamp.size, HEAD_BYTES))),
+            stamp,
             named.path == base,
             named.ctime_ns - named.mtime_ns < _UNMOVED_NS,
         )

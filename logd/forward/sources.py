@@ -16,9 +16,10 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import Any, NamedTuple
 
-from logd.forward.content import Content, Head, Identity, check_of
+from logd.forward.content import Content, Head, Identity, Stamp, check_of
 
 MAX_NOTE_BYTES = 300
 NO_NOTE = "-"
@@ -39,6 +40,8 @@ class Mark(NamedTuple):
 
 
 START = Mark(0, check_of(b""))
+NOT_SEEN = Stamp(-1, -1)
+JUST_NOW = inf  # a time that has not come, until the clock is read
 
 
 @dataclass(slots=True, eq=False)
@@ -57,9 +60,14 @@ class Source:
     content: Content | None = None
     at: int = 0  # ahead of the mark while a batch is gathered
     tail: bytes = b""  # the last bytes before it
-    seen: tuple[int, int] = (-1, -1)  # size and time at the last look
-    grown_s: float = 0.0  # when it last changed, by the monotonic clock
+    seen: Stamp = NOT_SEEN  # at the last look
+    grown_s: float = JUST_NOW  # when it last changed, by the monotonic clock
     searched: int = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Was anything ever in it? If not, it is known by its inode alone."""
+        return bool(self.head or self.mark.position)
 
     def let_go(self) -> None:
         if self.content is not None:

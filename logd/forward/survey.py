@@ -30,11 +30,11 @@ from logd.forward.content import (
     check_of,
     head_of,
     heads_agree,
-    same_start,
+    starts_with,
     tail_at,
 )
 from logd.forward.siblings import Entry, Look, Unsettled, not_older
-from logd.forward.sources import Register, Source, State
+from logd.forward.sources import JUST_NOW, Register, Source, State
 
 KEEP_DONE = 8  # finished generations of a path that are remembered, against archives of odd times
 # logrotate gives an archive the time that the log had when the rotation began, before the copy.
@@ -107,6 +107,8 @@ class _Survey:
                 continue
             if entry.is_base and source.state is State.done:
                 return  # what was rotated away does not come back: the inode is used again
+            if not entry.is_base and source.content is None and not source.is_known:
+                return  # it was empty and was let go of: nothing shows that this is it
             if entry.size >= source.size and holds(entry, source):
                 self._bind(source, entry)
             else:  # a file that has become smaller was truncated, whatever is in it now
@@ -127,7 +129,7 @@ class _Survey:
             content = Plain(path)
         except OSError:
             return
-        entry = Entry(path, content, (), content.size(), content.mtime_ns(), False)
+        entry = Entry(path, content, (), content.stamp(), False)
         if content.identity == source.identity and holds(entry, source):
             self._bound[source] = entry
             _attach(source, entry)
@@ -150,8 +152,7 @@ class _Survey:
             for entry in self._free
             if not entry.is_base and entry.mtime_ns >= source.mtime_ns - SLACK_NS
         ]
-        is_known = bool(source.head or source.mark.position)
-        whole = [entry for entry in copies if is_known and holds(entry, source)]
+        whole = [entry for entry in copies if source.is_known and holds(entry, source)]
         starts = [
             entry
             for entry in copies
@@ -198,7 +199,7 @@ class _Survey:
         return any(
             content.size() >= entry.size
             and _is_no_chance(entry, content)
-            and same_start(entry.content, content)
+            and starts_with(content, entry.content)
             for content in (*read, *free)
         )
 
@@ -214,7 +215,8 @@ class _Survey:
         content = bound[0] if bound else base.content
         assert content is not None
         head = head_of(content.read(0, HEAD_BYTES))
-        if content.size() < base.size or not heads_agree(head, base.head):
+        is_same = content.size() >= base.size and head[: len(base.head)] == base.head
+        if not is_same or (base.size and not base.head):
             siblings.close(self._free)
             raise Unsettled(self._base)
 
@@ -239,7 +241,7 @@ class _Survey:
                 continue
             is_base = entry is not None and entry.is_base
             source.state = State.live if is_base else State.away
-            age = entry.age if entry else (False, source.content.mtime_ns(), 0)
+            age = entry.age if entry else (False, source.content.stamp().mtime_ns, 0)
             reading.append((age, source.id, source))
         return [source for _, _, source in sorted(reading)]
 
@@ -259,20 +261,19 @@ def is_intact(source: Source) -> bool:
     content = source.content
     assert content is not None
     head = head_of(content.read(0, HEAD_BYTES))
-    if content.size() < max(source.at, source.size) or not heads_agree(head, source.head):
+    if content.size() < max(source.at, source.size) or head[: len(source.head)] != source.head:
         return False
     if tail_at(content, source.at) != source.tail:
         return False
-    source.head = max(head, source.head, key=len)
+    source.head = head
     return True
 
 
 def _is_no_chance(entry: Entry, content: Content) -> bool:
     """Are the same bytes a proof? The first line of each generation may be the same, so a short
     file has to be one that was never renamed, or have the other one's time, as archives do."""
-    same_time = (
-        not_older(entry.mtime_ns, content.mtime_ns()) and entry.mtime_ns <= content.mtime_ns()
-    )
+    mtime_ns = content.stamp().mtime_ns
+    same_time = not_older(entry.mtime_ns, mtime_ns) and entry.mtime_ns <= mtime_ns
     return entry.size >= HEAD_BYTES or entry.is_unmoved or same_time
 
 
@@ -280,6 +281,8 @@ def _attach(source: Source, entry: Entry) -> None:
     """Read the source from here on; what it is read from already stays."""
     source.head = max(source.head, entry.head, key=len)
     source.size = entry.size
+    if source.seen != entry.stamp:
+        source.seen, source.grown_s = entry.stamp, JUST_NOW
     if source.content is not None and source.content.identity == entry.content.identity:
         entry.content.close()
     elif source.state is State.done and entry.size <= source.mark.position:
@@ -289,4 +292,4 @@ def _attach(source: Source, entry: Entry) -> None:
         source.content = entry.content
         source.at = source.mark.position
         source.tail = tail_at(entry.content, source.at)
-        source.seen, source.searched = (-1, -1), 0
+        source.grown_s, source.searched = JUST_NOW, 0

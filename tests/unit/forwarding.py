@@ -116,6 +116,7 @@ class World:
         self.written: list[bytes] = []
         self._generations = 0
         self._pending = b""
+        self._is_copied = False
 
     def line(self, pad: int = 0) -> None:
         whole = b"%d. line %s" % (len(self.written), b"x" * pad)
@@ -168,6 +169,19 @@ class World:
             if self._pending:
                 self.line()
             self.copy()
+            self.truncate()
+
+    def begin_copytruncate(self) -> None:
+        """Up to the truncation. Whoever writes next has to end it first: else lines are lost."""
+        if self.path.exists():
+            if self._pending:
+                self.line()
+            self.copy()
+            self._is_copied = True
+
+    def end_copytruncate(self) -> None:
+        if self._is_copied:
+            self._is_copied = False
             self.truncate()
 
     def copy(self) -> None:

@@ -327,7 +327,7 @@ def test_truncated_while_it_is_found_out_which_file_is_which(
 
     life.forwarder._chains[str(world.path)]._is_changed = True
     with monkeypatch.context() as patch:
-        for name in ("size", "read"):
+        for name in ("size", "stamp", "read"):
             patch.setattr(Plain, name, truncating(getattr(Plain, name)))
         life.turn()
     if calls[0] <= moment:
@@ -336,6 +336,43 @@ def test_truncated_while_it_is_found_out_which_file_is_which(
     world.append(b"three\n")
     life.settle()
     assert outbox.delivered == [*read.split(), b"two", b"three"]
+
+
+def test_filled_in_the_tick_of_the_clock_in_which_it_was_truncated(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    """And copied before anyone looked again. Many file systems' times have steps of 4 ms."""
+    world.append(b"one\n")
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.settle()
+    world.copytruncate()
+    tick_ns = world.path.stat().st_mtime_ns
+    life.settle()
+    life.kill()
+    world.append(b"two\n")
+    world.copy()
+    os.utime(world.path.with_name("app.log.1"), ns=(tick_ns, tick_ns))
+    world.truncate()
+    Life(tmp_path / "state", outbox, options(world.path)).settle()
+    assert outbox.delivered == [b"one", b"two"]
+
+
+def test_a_copy_with_the_inode_of_a_file_that_was_empty(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    """Nothing is known of that file but its inode, and that is used again."""
+    world.append(b"")
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.settle()
+    life.kill()
+    copy = world.path.rename(world.path.with_name("app.log.1"))
+    world.append(b"one\n")
+    copy.write_bytes(b"one\n")
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.settle()
+    world.truncate()
+    life.settle()
+    assert outbox.delivered == [b"one"]
 
 
 @pytest.mark.parametrize("moment", range(12))
@@ -349,16 +386,20 @@ def test_a_program_that_changes_files_at_any_moment(
     old = world.path.open("ab", buffering=0)
     world.rotate()
     life.turn()
-    calls, size = [0], Plain.size
+    calls = [0]
 
-    def changing(content: Plain) -> int:
-        if calls[0] == moment:
-            old.write(b"two\n")
-            world.append(b"three\n")
-        calls[0] += 1
-        return size(content)
+    def changing(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            if calls[0] == moment:
+                old.write(b"two\n")
+                world.append(b"three\n")
+            calls[0] += 1
+            return method(*args)
 
-    monkeypatch.setattr(Plain, "size", changing)
+        return call
+
+    for name in ("size", "stamp"):
+        monkeypatch.setattr(Plain, name, changing(getattr(Plain, name)))
     life.settle()
     old.close()
     assert calls[0] > moment

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logd.forward.content import TAIL_BYTES
+from logd.forward.content import TAIL_BYTES, Stamp
 from logd.forward.lines import PIECE_BYTES, Limits, Piece, last_line_start, next_piece
 
 
@@ -23,8 +23,8 @@ class Held:
     def size(self) -> int:
         return len(self.data)
 
-    def mtime_ns(self) -> int:
-        return 0
+    def stamp(self) -> Stamp:
+        return Stamp(len(self.data), 0)
 
     def read(self, position: int, size: int) -> bytes:
         return self.data[position : position + size]
