@@ -20,7 +20,7 @@ from pathlib import Path
 
 from logd import disk
 from logd.checkpoint import State
-from logd.errors import LogdError
+from logd.errors import LogdError, NotFound
 from logd.files import HIDDEN, META
 from logd.offline import topic_directories
 from logd.offline_reader import Looked, look
@@ -28,7 +28,7 @@ from logd.partition import Partition
 from logd.recovery import read_meta
 from logd.repair import Damage
 from logd.requests import topic_name
-from logd.topic_copy import Beside, TopicCopy, copy_files, same_bytes
+from logd.topic_copy import Beside, Miscopied, TopicCopy, copy_files, same_bytes
 
 Progress = Callable[[int], object]  # hears how many bytes were copied since the last call
 
@@ -87,15 +87,19 @@ def _log_bytes(directory: Path) -> int:
 
 def back_up(source: Path, target: Path, progress: Progress = lambda size: None) -> Copied:
     """Bring the copy of one topic, a directory each, up to date."""
+    done, has_miscopied = Copied(source.name), False
     for _ in range(_TRIES):
-        done = Copied(source.name)
         try:
             _back_up(source, target, done, progress)
             return done
-        except (_Changed, FileNotFoundError):
+        except (_Changed, NotFound, FileNotFoundError):
             if not source.exists():
                 done.problem = "it was removed while it was copied"
                 return done
+        except Miscopied:  # once, it may be a write that failed and was cut off under the copying
+            if has_miscopied:
+                raise
+            has_miscopied = True
     done.problem = (
         "it loses files faster than they can be copied; keep more of it, or use a quicker disk for"
         " the copy"
@@ -104,12 +108,17 @@ def back_up(source: Path, target: Path, progress: Progress = lambda size: None) 
 
 
 def _back_up(source: Path, target: Path, done: Copied, progress: Progress) -> None:
+    topic_id = read_meta(source)[0]
     beside = Beside.read(source)  # before the log, so that none of it is ahead of the log's copy
     looked = look(source)
+    if looked.id != topic_id:
+        raise _Changed  # what was read beside the log is of another topic of the same name
     partitions = list(looked.view.partitions.values())
     if looked.damages:
         _back_up_damaged(source, target, looked, done)
         return
+    if looked.view.first > beside.ids_to:
+        raise _Changed  # nothing tells of the producers of what has expired meanwhile
     if len(partitions) > 1 and not partitions[-1].size:
         partitions.pop()  # a roll that fails takes it back
     disk.sync(partitions[-1].file)
@@ -150,10 +159,12 @@ def _copy_to_go_on_with(
     visible = TopicCopy.open(target, state)
     if visible is not None and visible.trouble:
         return None, visible.trouble
+    problem = None
     if visible is not None and visible.id == looked.id:
         problem = _why_not(visible, partitions)
-        if problem is not None:
-            return (None, problem) if problem else (visible, "")
+    _check_is_still(source, looked.id)  # else `meta`, or what was compared, is another topic's
+    if problem is not None:
+        return (None, problem) if problem else (visible, "")
     hidden_path = target.with_name(HIDDEN + target.name)
     hidden = TopicCopy.open(hidden_path, state)
     if hidden is not None and hidden.id == looked.id and _why_not(hidden, partitions) == "":
@@ -187,10 +198,15 @@ def _held(source: Path, topic_id: str, partitions: list[Partition]) -> Iterator[
     for i, partition in enumerate(partitions):
         for ahead in partitions[i : i + _HELD_OPEN]:
             assert ahead.file  # opens it
-        if read_meta(source)[0] != topic_id:
-            raise _Changed  # another topic of the same name: perhaps these files are its own
+        _check_is_still(source, topic_id)
         yield partition
         partition.let_go()
+
+
+def _check_is_still(source: Path, topic_id: str) -> None:
+    """Is it no other topic of the same name? Then files that were opened before this are its."""
+    if read_meta(source)[0] != topic_id:
+        raise _Changed
 
 
 def _extend(
@@ -198,10 +214,10 @@ def _extend(
 ) -> None:
     if copy.state.partition != partition.first:
         copy.begin(partition.first)
-    if not copy.state.position:
-        done.new_partitions += 1
-    done.new_bytes += partition.size - copy.state.position
+    start = copy.state.position
     done.damages += copy.extend(partition, sealed, progress)
+    done.new_partitions += not start
+    done.new_bytes += partition.size - start
 
 
 def _put_in_place(copy: TopicCopy, target: Path) -> None:

@@ -48,14 +48,22 @@ class Looked(NamedTuple):
 def look(directory: Path) -> Looked:
     """Find out what a topic holds. Looks again where a daemon has changed the files meanwhile."""
     for _ in range(_LOOKS):
-        before = _state(directory)
+        before = _seen(directory)
         try:
-            looked = _look(directory, before)
+            looked = _look(directory, before[1])
         except FileNotFoundError:  # expired between the listing and the opening of it
+            if not directory.exists():
+                raise NotFound(f"{directory} was removed while it was read") from None
             continue
-        if not looked.damages or _state(directory) == before:
+        now = _seen(directory)
+        if now == before or (now[0] == before[0] and not looked.damages):
             return looked
     raise DataDirError(f"{directory} changes while it is read; ask its daemon instead, by --host")
+
+
+def _seen(directory: Path) -> tuple[str, State | None]:
+    """Which topic it is, and its checkpoint: what changes before anything is taken away."""
+    return read_meta(directory)[0], _state(directory)
 
 
 def _state(directory: Path) -> State | None:
@@ -272,9 +280,16 @@ class DirectoryReader:
         try:
             yield
         except DamagedBatch as error:
+            if self._is_behind_the_last_sync():
+                return  # it was sound when it was looked at: a write that failed, cut off since
             raise Faulted(
                 f"offset {self._at} or one behind it is damaged: {error.text};"
                 " `log-cli check` says how far it goes"
             ) from None
         except FileNotFoundError:
             raise OutOfRange(f"offset {self._at} expired while it was read") from None
+
+    def _is_behind_the_last_sync(self) -> bool:
+        """Of the newest file, that is what the look has checked against its sums."""
+        newest = max(self._view.partitions, default=0)
+        return self._at >= max(newest, self._looked.state.next)

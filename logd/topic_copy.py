@@ -29,17 +29,31 @@ _COPY_BYTES = 1 << 20
 _COMPARED_BYTES = 64 << 10
 
 
+class Miscopied(DataDirError):
+    """A copy is not what its source has."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} is not what was copied there; check the disk and the memory of this machine,"
+            " then run this again"
+        )
+
+
 class Beside(NamedTuple):
     """What a topic has beside its log, as of one moment; opened, so that it stays readable."""
 
     directory: Path
     ids: dict[str, File]  # the newest, which is all that a start reads, and the one before it
+    ids_to: int  # they tell of all that was written before this offset
     cursors: bytes | None
 
     @classmethod
     def read(cls, directory: Path) -> Beside:
+        logs = directory.glob("[0-9]" * 20 + ".log")
+        ids_to = max((int(path.stem) for path in logs), default=0)  # a roll writes the ids first
         newest = sorted(directory.glob("[0-9]" * 20 + ".ids"))[-2:]
-        return cls(directory, {path.name: File(path) for path in newest}, _cursors(directory))
+        ids = {path.name: File(path) for path in newest}
+        return cls(directory, ids, ids_to, _cursors(directory))
 
 
 def _cursors(directory: Path) -> bytes | None:
@@ -164,6 +178,8 @@ class TopicCopy:
         elif sealed:
             index.append(Entry(result.next, result.end, result.time_ms))
         disk.sync(ours.file)
+        if not same_bytes(source.file, ours.file, source.size):
+            raise Miscopied(ours.path)
         disk.replace_if_room(ours.index_path, index.encoded())
         self._save(replace(self.state, position=source.size, next=source.next))
         return damages
@@ -228,10 +244,7 @@ def _of_the_source(source: Partition, ours: Partition) -> list[Damage]:
     found = tail_damage(source, result, source.next)
     damages = [damage for damage in found if damage.position < source.size]
     if not damages:
-        raise DataDirError(
-            f"{ours.path} is not what was copied there; check the disk and the memory of this"
-            " machine, then run this again"
-        )
+        raise Miscopied(ours.path)
     return damages
 
 

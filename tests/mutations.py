@@ -59,7 +59,7 @@ MUTATIONS = [
              "_HELD_OPEN = 64", "_HELD_OPEN = 1",
              BACKUP + "test_partitions_that_go_while_one_is_copied_are_held"),
     Mutation("backup: nobody asks which topic the files are of", "logd/backup.py",
-             "        if read_meta(source)[0] != topic_id:\n", "        if False:\n",
+             "    if read_meta(source)[0] != topic_id:\n", "    if False:\n",
              BACKUP + "test_a_topic_made_anew_under_the_copying"),
     Mutation("backup: what a kill left is not cut", "logd/topic_copy.py",
              "        disk.cut(ours.file, start)  # what", "        pass  # what",

@@ -40,7 +40,8 @@ class Chain:
         self._register, self._limits, self._patience = register, limits, patience
         self._round: list[tuple[Source, int]] = []  # what to read up to where, the next one last
         self._is_changed = True  # a survey is due
-        self._unreadable: tuple[Identity, float] | None = None
+        self._unreadable: tuple[Identity, float] | None = None  # until when it is left alone
+        self._is_taken = False  # it is left alone because it is read for another path
         self._failures = 0  # of reads, one after the other
 
     # -- looking ----------------------------------------------------------------------------------
@@ -77,6 +78,10 @@ class Chain:
         is_noted = live.mtime_ns >= stamp.mtime_ns or _is_empty(live)
         return is_same and live.at == stamp.size and is_noted
 
+    def expect_change(self) -> None:
+        """Something has happened that a look at the path alone does not show."""
+        self._is_changed = True
+
     @property
     def is_settled(self) -> bool:
         """Is it known which file is which?"""
@@ -85,7 +90,7 @@ class Chain:
     @property
     def is_unreadable(self) -> bool:
         """Is there a file at the path that cannot be opened?"""
-        return self._unreadable is not None
+        return self._unreadable is not None and not self._is_taken
 
     @property
     def live(self) -> Source | None:
@@ -105,6 +110,7 @@ class Chain:
         return live is None or live.content is None or _is_known(live, live.content.stamp())
 
     def _survey(self, now_s: float, places: Places) -> Found | None:
+        before = identity_of(self.base)
         try:
             found = survey(self._register, self.base, places)
         except Unsettled:
@@ -113,7 +119,9 @@ class Chain:
         self._is_changed = False
         self.queue = found.queue
         identity = identity_of(self.base) if self.live is None else None
-        self._unreadable = (identity, now_s + RETRY_S) if identity else None
+        has_just_come = identity != before
+        self._unreadable = (identity, now_s + RETRY_S) if identity and not has_just_come else None
+        self._is_taken = found.is_taken
         return found
 
     def _attend(self, source: Source, now_s: float) -> None:
@@ -125,7 +133,7 @@ class Chain:
             return
         if stamp != source.seen or source.grown_s == JUST_NOW:
             source.seen, source.size, source.grown_s = stamp, stamp.size, now_s
-        if source.at == stamp.size and not _is_empty(source):
+        if source.at == stamp.size > 0:  # an empty one may be written in this tick of the clock
             source.mtime_ns = max(source.mtime_ns, stamp.mtime_ns)
         if source.state is not State.away or source.at < stamp.size:
             return

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -20,11 +20,11 @@ from logd.forward.chain import Chain, Patience, identity_of
 from logd.forward.content import Content, Identity, check_of, tail_at
 from logd.forward.lines import Limits, last_line_start
 from logd.forward.paths import NOTHING, Patterns
-from logd.forward.siblings import file_time_ns, is_sibling, listing
+from logd.forward.siblings import file_time_ns, is_sibling, listing, opened_plain
 from logd.forward.sources import MAX_NOTE_BYTES, Mark, Register, Source, State, note_of, restored
 from logd.forward.spooled import Leftover, Waiting
 from logd.forward.state import EMPTY, StateDir
-from logd.forward.survey import Found, Places
+from logd.forward.survey import Found, Places, is_same_file
 from logd.shown import counted
 
 POLL_S = 0.2
@@ -105,7 +105,6 @@ def remember(state: StateDir, leftover: Callable[[int], Leftover]) -> Memory:
     register = restored(saved or EMPTY, found.notes)
     if saved is None:
         register.looked_ns = file_time_ns()  # what was rotated before this is not ours to ship
-    _drop_gone(register)
     state.save(lambda: register.snapshot(found.last))
     return Memory(register, saved is None)
 
@@ -120,6 +119,7 @@ class Forwarder:
         self._chains: dict[str, Chain] = {}
         self._turn: deque[Chain] = deque()
         self._matched = NOTHING
+        self._told = set[tuple[Identity, int]]()  # files that chains know of, and their sizes
         self._looks_ns = deque([self._register.looked_ns], maxlen=2)
         self._unreadable = set[str]()
         self._match_due_s = 0.0
@@ -185,24 +185,52 @@ class Forwarder:
             return
         self._match_due_s = now_s + MATCH_S
         # A path that is new now may have been rotated since the last look, or even while that one
-        # was under way, when it had no file for a moment. At the one before it had none.
-        self._register.looked_ns = self._looks_ns[0]
-        self._looks_ns.append(file_time_ns())
+        # was under way, when it had no file for a moment. At the one before it had none. And what
+        # was found, but changed while it was looked at, is still as new as it was.
+        if all(chain.is_settled for chain in self._chains.values()):
+            self._register.looked_ns = self._looks_ns[0]
+            self._looks_ns.append(file_time_ns())
         self._matched = self._options.patterns.expand()
+        if not self._chains:
+            _drop_gone(self._register, self._matched.identities)
         known = {source.base for source in self._register.sources.values()}
-        here = {source.identity for source in self._register.sources.values()}
-        for path in [*known, *self._bases(here), *self._rotated_away(here)]:
+        for path in [*known, *self._bases(known), *self._rotated_away()]:
             if path not in self._chains:
                 self._add(path)
+        self._tell_chains()
 
-    def _bases(self, known: set[Identity]) -> Iterator[str]:
+    def _tell_chains(self) -> None:
+        """Let files be looked at that the globs match and whose names are those of rotated ones,
+        when they have changed: a chain looks at these only when it knows that it should."""
+        known = {(source.identity, source.size) for source in self._register.sources.values()}
+        changed = {(i, size) for i, size in self._matched.sizes.items() if size} - known
+        for identity, _ in changed - self._told:
+            path = self._matched.identities[identity]
+            for base, chain in self._chains.items():
+                if is_sibling(base, path):
+                    chain.expect_change()
+        self._told = changed
+
+    def _bases(self, known: set[str]) -> Iterator[str]:
         """The matched paths that are files of their own, not known ones under another name."""
+        bases = {*self._matched.paths, *self._chains, *known}  # a file may be away for a moment
         for path in self._matched.paths:
-            of_another = any(is_sibling(base, path) for base in self._matched.paths)
-            if not of_another and (path in self._chains or identity_of(path) not in known):
+            of_another = any(is_sibling(base, path) for base in bases)
+            if not of_another and (path in self._chains or not self._is_known(path)):
                 yield path
 
-    def _rotated_away(self, known: set[Identity]) -> Iterator[str]:
+    def _is_known(self, path: str) -> bool:
+        identity = identity_of(path)
+        sources = [s for s in self._register.sources.values() if s.identity == identity]
+        entry = opened_plain(path) if sources else None
+        if entry is None:
+            return False
+        try:
+            return any(is_same_file(entry, source) for source in sources)
+        finally:
+            entry.content.close()
+
+    def _rotated_away(self) -> Iterator[str]:
         """Paths with no file now whose first one came and went since the last look but one.
 
         When the next one is there, the first would be taken for one of before our time.
@@ -210,15 +238,23 @@ class Forwarder:
         since_ns = self._register.looked_ns
         for path in self._options.patterns.plain():
             if path not in self._matched.paths and any(
-                named.mtime_ns >= since_ns and named.identity not in known
+                named.mtime_ns >= since_ns and not self._is_known(named.path)
                 for named in listing(path)
             ):
                 yield path
 
     def _add(self, path: str) -> None:
+        self._adopt(path)
         chain = Chain(path, self._register, self._options.limits, self._options.patience)
         self._chains[path] = chain
         self._turn.append(chain)
+
+    def _adopt(self, path: str) -> None:
+        """What was found before its path was, such as `app.log.1`, is an older file of the path."""
+        for base in [base for base in self._chains if is_sibling(path, base)]:
+            self._turn.remove(self._chains.pop(base))
+            for source in self._register.of(base):
+                source.base = path
 
     def _look(self, now_s: float) -> None:
         places = Places(self._matched.paths, self._matched.identities)
@@ -303,11 +339,11 @@ def _skip_to_end(source: Source, content: Content, limits: Limits) -> None:
     source.mark = Mark(source.at, check_of(source.tail))
 
 
-def _drop_gone(register: Register) -> None:
+def _drop_gone(register: Register, elsewhere: Collection[Identity]) -> None:
     """Forget paths that are no more, with nothing left to read and no file left to mistake."""
     for base in {source.base for source in register.sources.values()}:
         sources = register.of(base)
-        there = {named.identity for named in listing(base)}
+        there = {*elsewhere, *(named.identity for named in listing(base))}
         if all(s.state is State.done and s.identity not in there for s in sources):
             with register.lock:
                 for source in sources:

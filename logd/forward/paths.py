@@ -19,9 +19,10 @@ from logd.forward.content import Identity, is_archive_name
 class Matched(NamedTuple):
     paths: frozenset[str]
     identities: Mapping[Identity, str]
+    sizes: Mapping[Identity, int]
 
 
-NOTHING = Matched(frozenset(), {})
+NOTHING = Matched(frozenset(), {}, {})
 
 
 class Patterns(NamedTuple):
@@ -33,6 +34,7 @@ class Patterns(NamedTuple):
     def expand(self) -> Matched:
         paths = set[str]()
         identities: dict[Identity, str] = {}
+        sizes: dict[Identity, int] = {}
         for pattern in self.wanted:
             for found in glob.iglob(os.path.abspath(pattern), recursive=True):
                 path = os.path.realpath(found)
@@ -42,7 +44,8 @@ class Patterns(NamedTuple):
                 if status is not None:
                     paths.add(path)
                     identities[status.st_dev, status.st_ino] = path
-        return Matched(frozenset(paths), identities)
+                    sizes[status.st_dev, status.st_ino] = status.st_size
+        return Matched(frozenset(paths), identities, sizes)
 
     def plain(self) -> list[str]:
         """The paths that were given as such: what they will be called is known before they are."""

@@ -21,6 +21,7 @@ from logd.forward.content import (
     Content,
     Head,
     Identity,
+    Plain,
     Stamp,
     head_of,
     is_archive_name,
@@ -59,22 +60,25 @@ class Entry(NamedTuple):
         return self.stamp.mtime_ns
 
     @property
-    def age(self) -> tuple[bool, int, int]:
+    def age(self) -> tuple[bool, int, int, str]:
         """Sorts the oldest first. The file at the path itself is always the newest."""
-        number = _GENERATION.fullmatch(os.path.splitext(self.path)[1])
-        return self.is_base, self.mtime_ns, -int(number[1]) if number else 0
+        name, kind = os.path.splitext(self.path)
+        plain = name if kind in ARCHIVES else self.path
+        number = _GENERATION.fullmatch(os.path.splitext(plain)[1])
+        return self.is_base, self.mtime_ns, -int(number[1]) if number else 0, plain
 
 
 class Named(NamedTuple):
     path: str
     identity: Identity
+    size: int
     mtime_ns: int
     ctime_ns: int
 
 
 class Look(NamedTuple):
     entries: list[Entry]
-    newest_ns: int  # the latest time of any sibling, opened or not
+    newest_ns: int  # the latest time of any sibling with something in it, opened or not
 
 
 def is_sibling(base: str, path: str) -> bool:
@@ -102,8 +106,8 @@ def look(base: str, since_ns: int, known: Collection[Identity], wanted: Collecti
         entries = _opened(base, [n for n in listed if _is_chosen(n, base, since_ns, known, wanted)])
         again = {(name.path, name.identity) for name in listing(base)}
         if entries is not None and again == {(name.path, name.identity) for name in listed}:
-            newest_ns = max((name.mtime_ns for name in listed if name.path != base), default=0)
-            return Look(entries, newest_ns)
+            older = [name for name in listed if name.path != base and name.size]
+            return Look(entries, max((name.mtime_ns for name in older), default=0))
         close(entries or [])
     raise Unsettled(base)
 
@@ -116,6 +120,23 @@ def _is_chosen(
     # An archive is not looked at for having been read once: inflating it may take a while.
     plain = not is_archive_name(name.path)
     return plain and (name.identity in known or name.path in wanted)
+
+
+def opened_plain(path: str) -> Entry | None:
+    """Some other file, to be compared with what is known."""
+    try:
+        content = Plain(path)
+    except OSError:
+        return None
+    return _entry(path, content)
+
+
+def _entry(
+    path: str, content: Content, *, is_base: bool = False, is_unmoved: bool = False
+) -> Entry:
+    stamp = content.stamp()  # and no more of the head than there was then: they go together
+    head = head_of(content.read(0, min(stamp.size, HEAD_BYTES)))
+    return Entry(path, content, head, stamp, is_base, is_unmoved)
 
 
 def close(entries: Collection[Entry]) -> None:
@@ -140,7 +161,8 @@ def listing(base: str) -> list[Named]:
                     continue  # gone since; the second listing decides
                 identity = (status.st_dev, status.st_ino)
                 path = f"{directory}/{entry.name}"
-                found.append(Named(path, identity, status.st_mtime_ns, status.st_ctime_ns))
+                times = status.st_mtime_ns, status.st_ctime_ns
+                found.append(Named(path, identity, status.st_size, *times))
     except (FileNotFoundError, NotADirectoryError):
         return []
     paths = {named.path for named in found}
@@ -155,9 +177,12 @@ def _has_plain(path: str, paths: set[str]) -> bool:
 
 
 def _opened(base: str, chosen: list[Named]) -> list[Entry] | None:
-    """All of them opened; None where one is no longer what the listing said."""
+    """All of them opened; None where one is no longer what the listing said.
+
+    The file at the path first: if it was truncated before, the copy of it is whole by now.
+    """
     entries: list[Entry] = []
-    for named in chosen:
+    for named in sorted(chosen, key=lambda named: named.path != base):
         try:
             content = open_content(named.path)
         except FileNotFoundError:
@@ -165,15 +190,8 @@ def _opened(base: str, chosen: list[Named]) -> list[Entry] | None:
             return None
         except UNREADABLE:
             continue  # no permission, or an archive that is not sound
-        stamp = content.stamp()  # and no more of the head than there was then: they go together
-        entry = Entry(
-            named.path,
-            content,
-            head_of(content.read(0, min(stamp.size, HEAD_BYTES))),
-            stamp,
-            named.path == base,
-            named.ctime_ns - named.mtime_ns < _UNMOVED_NS,
-        )
+        is_unmoved = named.ctime_ns - named.mtime_ns < _UNMOVED_NS
+        entry = _entry(named.path, content, is_base=named.path == base, is_unmoved=is_unmoved)
         entries.append(entry)
         if content.identity != named.identity:
             close(entries)

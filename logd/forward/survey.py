@@ -26,7 +26,6 @@ from logd.forward.content import (
     UNREADABLE,
     Content,
     Identity,
-    Plain,
     check_of,
     head_of,
     heads_agree,
@@ -45,6 +44,7 @@ class Found(NamedTuple):
     queue: list[Source]  # what is to be read, oldest first
     new: list[Source]
     lost: list[Source]  # had more to read, as far as was seen, and can no longer be found
+    is_taken: bool = False  # the file at the path is a source of another path, under a new name
 
 
 class Places(NamedTuple):
@@ -86,6 +86,7 @@ class _Survey:
         self._newest_ns, self._floor_ns = seen.newest_ns, floor_ns
         self._bound: dict[Source, Entry] = {}
         self._truncated = set[Source]()
+        self._is_base_taken = False
 
     def run(self) -> Found:
         for source in self._known:
@@ -97,7 +98,7 @@ class _Survey:
         new = self._new_sources()
         siblings.close(self._free)
         reported = self._forget(lost)
-        return Found(self._queue(), new, reported)
+        return Found(self._queue(), new, reported, self._is_base_taken)
 
     # -- 1 ----------------------------------------------------------------------------------------
 
@@ -105,8 +106,8 @@ class _Survey:
         for entry in self._free:
             if entry.content.identity != source.identity:
                 continue
-            if entry.is_base and source.state is State.done:
-                return  # what was rotated away does not come back: the inode is used again
+            if entry.is_base and source.state is State.done and not _is_back(entry, source):
+                return  # the inode is used again
             if not entry.is_base and source.content is None and not source.is_known:
                 return  # it was empty and was let go of: nothing shows that this is it
             if entry.size >= source.size and holds(entry, source):
@@ -125,16 +126,14 @@ class _Survey:
         path = self._places.elsewhere.get(source.identity)
         if path is None or source.content is not None or source.state is State.done:
             return
-        try:
-            content = Plain(path)
-        except OSError:
+        entry = siblings.opened_plain(path)
+        if entry is None:
             return
-        entry = Entry(path, content, (), content.stamp(), False)
-        if content.identity == source.identity and holds(entry, source):
+        if is_same_file(entry, source):
             self._bound[source] = entry
             _attach(source, entry)
         else:
-            content.close()
+            entry.content.close()
 
     def _is_at_hand(self, source: Source) -> bool:
         return source in self._bound or source.content is not None
@@ -168,7 +167,9 @@ class _Survey:
     # -- 3 and 4 ----------------------------------------------------------------------------------
 
     def _new_sources(self) -> list[Source]:
-        due = [entry for entry in self._free if self._is_due(entry)]
+        taken = [entry for entry in self._free if self._is_taken(entry)]
+        self._is_base_taken = self._base_entry in taken
+        due = [entry for entry in self._free if entry not in taken and self._is_due(entry)]
         for entry in list(due):
             if self._is_copy(entry):
                 due.remove(entry)
@@ -189,18 +190,24 @@ class _Survey:
         newer = entry.mtime_ns != self._floor_ns and not_older(entry.mtime_ns, self._floor_ns)
         return entry.size > 0 and (newer or entry.path in self._places.wanted)
 
+    def _is_taken(self, entry: Entry) -> bool:
+        """Is it known already, from another path that it was renamed from?"""
+        others = [s for s in self._register.sources.values() if s.base != self._base]
+        return any(is_same_file(entry, source) for source in others)
+
     def _is_copy(self, entry: Entry) -> bool:
         """Is it the start of another file that is there or is still open? An archive is, too."""
         if entry.is_base:
             return False
         sources = self._register.of(self._base)
-        read = [source.content for source in sources if source.content is not None]
-        free = [other.content for other in self._free if other is not entry]
+        # A file that has no name any more: this may be its archive, of an earlier time, see there.
+        slack = {s.content: 0 if s in self._bound else SLACK_NS for s in sources if s.content}
+        slack |= {other.content: 0 for other in self._free if other is not entry}
         return any(
             content.size() >= entry.size
-            and _is_no_chance(entry, content)
+            and _is_no_chance(entry, content, slack_ns)
             and starts_with(content, entry.content)
-            for content in (*read, *free)
+            for content, slack_ns in slack.items()
         )
 
     def _check_base(self) -> None:
@@ -241,7 +248,7 @@ class _Survey:
                 continue
             is_base = entry is not None and entry.is_base
             source.state = State.live if is_base else State.away
-            age = entry.age if entry else (False, source.content.stamp().mtime_ns, 0)
+            age = entry.age if entry else (False, source.content.stamp().mtime_ns, 0, "")
             reading.append((age, source.id, source))
         return [source for _, _, source in sorted(reading)]
 
@@ -254,6 +261,22 @@ def holds(entry: Entry, source: Source) -> bool:
         return check_of(tail_at(entry.content, source.mark.position)) == source.mark.check
     except UNREADABLE:
         return False
+
+
+def is_same_file(entry: Entry, source: Source) -> bool:
+    """Is it that source, wherever it was found? An inode that nobody holds open is used again."""
+    if entry.content.identity != source.identity:
+        return False
+    if source.content is not None:
+        return True
+    if source.state is State.done and entry.size > source.mark.position:
+        return False
+    return source.is_known and entry.size >= source.size and holds(entry, source)
+
+
+def _is_back(entry: Entry, source: Source) -> bool:
+    """Was what was moved away moved back, as it was? If so, nothing in it is new."""
+    return entry.mtime_ns <= source.mtime_ns and is_same_file(entry, source)
 
 
 def is_intact(source: Source) -> bool:
@@ -269,11 +292,11 @@ def is_intact(source: Source) -> bool:
     return True
 
 
-def _is_no_chance(entry: Entry, content: Content) -> bool:
+def _is_no_chance(entry: Entry, content: Content, slack_ns: int) -> bool:
     """Are the same bytes a proof? The first line of each generation may be the same, so a short
     file has to be one that was never renamed, or have the other one's time, as archives do."""
     mtime_ns = content.stamp().mtime_ns
-    same_time = not_older(entry.mtime_ns, mtime_ns) and entry.mtime_ns <= mtime_ns
+    same_time = not_older(entry.mtime_ns, mtime_ns - slack_ns) and entry.mtime_ns <= mtime_ns
     return entry.size >= HEAD_BYTES or entry.is_unmoved or same_time
 
 
@@ -285,7 +308,7 @@ def _attach(source: Source, entry: Entry) -> None:
         source.seen, source.grown_s = entry.stamp, JUST_NOW
     if source.content is not None and source.content.identity == entry.content.identity:
         entry.content.close()
-    elif source.state is State.done and entry.size <= source.mark.position:
+    elif source.state is State.done and entry.size <= source.mark.position and not entry.is_base:
         entry.content.close()  # nothing has come since it was let go of
     else:
         source.let_go()

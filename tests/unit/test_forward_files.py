@@ -15,7 +15,7 @@ import pytest
 from forwarding import Life, Outbox, World, options
 
 from logd.errors import DataDirError
-from logd.forward import chain
+from logd.forward import chain, siblings, survey
 from logd.forward.chain import Patience
 from logd.forward.content import Plain
 from logd.forward.lines import Limits, Piece, next_piece
@@ -355,6 +355,309 @@ def test_filled_in_the_tick_of_the_clock_in_which_it_was_truncated(
     world.truncate()
     Life(tmp_path / "state", outbox, options(world.path)).settle()
     assert outbox.delivered == [b"one", b"two"]
+
+
+def test_a_new_path_whose_file_has_the_inode_of_a_file_of_another_path(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    """That one was removed. On ext4 the next file that is made often gets its number."""
+    world.append(b"one\n")
+    chosen = options(world.path.parent / "*.log")
+    life = Life(tmp_path / "state", outbox, chosen)
+    life.settle()
+    life.kill()
+    world.path.unlink()
+    other = world.path.with_name("other.log")
+    other.write_bytes(b"two\n")
+    _give_inode_of(other, tmp_path / "state")
+    Life(tmp_path / "state", outbox, chosen).settle()
+    assert outbox.delivered == [b"one", b"two"]
+
+
+def test_a_new_path_whose_file_has_the_inode_and_the_first_line_of_another(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    """Which cannot be told from it, but nobody reads that one any more."""
+    world.append(b"banner\n")
+    chosen = options(world.path.parent / "*.log")
+    life = Life(tmp_path / "state", outbox, chosen)
+    life.settle()
+    world.path.rename(tmp_path / "away")
+    life.turn()
+    life.turn(later_s=31.0)
+    life.forwarder._save()
+    life.kill()
+    other = world.path.with_name("other.log")
+    other.write_bytes(b"banner\none\n")
+    _give_inode_of(other, tmp_path / "state")
+    Life(tmp_path / "state", outbox, chosen).settle()
+    assert outbox.delivered == [b"banner", b"banner", b"one"]
+
+
+def test_the_inode_of_a_file_that_is_an_archive_now_is_another_path_s(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    """Nothing of it was read: its first bytes show that the other file is not it."""
+    world.append(b"one\n")
+    other = world.path.with_name("other.log")
+    chosen = options(world.path, other)
+    outbox.full = True
+    life = Life(tmp_path / "state", outbox, chosen)
+    life.turn()
+    life.kill()
+    world.rotate()
+    world.compress()
+    other.write_bytes(b"two\n")
+    _give_inode_of(other, tmp_path / "state")
+    outbox.full = False
+    Life(tmp_path / "state", outbox, chosen).settle()
+    assert sorted(outbox.delivered) == [b"one", b"two"]
+
+
+def _give_inode_of(path: Path, state: Path) -> None:
+    saved = json.loads((state / "state.json").read_bytes())
+    saved["sources"][0]["inode"] = path.stat().st_ino
+    (state / "state.json").write_text(json.dumps(saved))
+
+
+@pytest.mark.parametrize("moment", range(12))
+def test_truncated_while_the_copy_was_looked_at_that_was_under_way(
+    tmp_path: Path, outbox: Outbox, world: World, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """Half a copy is nobody's, and the file that it is a copy of must not be a later one then."""
+    world.append(b"")
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.settle()
+    world.append(b"one\n")
+    copy = world.path.with_name("app.log.1")
+    copy.touch()
+    calls = [0]
+
+    def ending_the_copy(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            if calls[0] == moment:
+                copy.write_bytes(b"one\n")
+                world.truncate()
+                world.append(b"two\n")
+            calls[0] += 1
+            return method(*args)
+
+        return call
+
+    listed = siblings.listing
+    by_name = lambda base: sorted(listed(base), key=lambda named: named.path, reverse=True)  # noqa: E731
+    with monkeypatch.context() as patch:
+        patch.setattr(siblings, "listing", by_name)  # the copy first
+        for name in ("size", "stamp", "read"):
+            patch.setattr(Plain, name, ending_the_copy(getattr(Plain, name)))
+        life.turn()
+    assert calls[0] > moment
+    life.settle()
+    assert outbox.delivered == [b"one", b"two"]
+
+
+def test_a_late_line_in_a_file_that_was_empty_when_it_was_rotated_away(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    """And compressed, with the time that it had when it was empty, as logrotate does."""
+    world.append(b"")
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.turn()
+    status = world.path.stat()
+    world.rotate()
+    life.turn()
+    life.turn()
+    life.outbox.acknowledge()
+    life.kill()
+    old = world.path.with_name("app.log.1")
+    old.write_bytes(b"late\n")
+    world.compress()
+    os.utime(f"{old}.gz", ns=(status.st_atime_ns, status.st_mtime_ns))
+    Life(tmp_path / "state", outbox, options(world.path)).settle()
+    assert outbox.delivered == [b"late"]
+
+
+def test_a_late_line_and_an_archive_of_before_it(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    """It is the archive of a file that is read already, though it has another time."""
+    world.append(b"")
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.turn()
+    world.append(b"one\n")
+    status = world.path.stat()
+    time.sleep(0.03)  # longer than what is taken for written under this name
+    world.append(b"late\n")
+    life.turn()
+    assert outbox.delivered == [b"one", b"late"]
+    world.rotate()
+    world.compress()
+    os.utime(f"{world.path}.1.gz", ns=(status.st_atime_ns, status.st_mtime_ns))
+    life.settle()
+    assert outbox.delivered == [b"one", b"late"]
+
+
+def test_a_new_path_that_changes_at_each_of_the_first_looks(
+    tmp_path: Path, outbox: Outbox, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was rotated before them is as new as it was at the first."""
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.turn()
+    world.line()
+    world.rotate()
+    world.line()
+
+    def unsettled(*args: Any) -> Any:
+        raise siblings.Unsettled
+
+    with monkeypatch.context() as patch:
+        patch.setattr(siblings, "look", unsettled)
+        for _ in range(4):
+            while file_time_ns() <= world.path.stat().st_mtime_ns:
+                pass
+            life.turn()
+    life.settle()
+    assert outbox.delivered == world.written
+
+
+def test_a_file_that_has_just_come_is_not_one_that_cannot_be_read(
+    tmp_path: Path, outbox: Outbox, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.line()
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.settle()
+    world.path.rename(world.path.with_name("app.log.1"))
+
+    def then_it_comes(*args: Any) -> Any:
+        found = survey.survey(*args)
+        world.line()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(chain, "survey", then_it_comes)
+        life.turn()
+    life.turn(0.2)
+    assert outbox.delivered == world.written
+    assert life.said == []
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_glob_that_matches_a_rotated_file_while_nothing_is_at_its_path(
+    tmp_path: Path, outbox: Outbox, world: World, is_known: bool, is_compressed: bool
+) -> None:
+    chosen = options(f"{world.path}*")
+    life = Life(tmp_path / "state", outbox, chosen)
+    if is_known:
+        world.line()
+        life.turn()
+        world.path.rename(world.path.with_name("app.log.2"))
+        life.turn()
+    world.line()
+    world.path.rename(world.path.with_name("app.log.1"))
+    life.turn()
+    if is_compressed:
+        world.compress()
+    world.line()
+    life.settle()
+    world.rotate()
+    world.line()
+    life.settle()
+    life.kill()
+    Life(tmp_path / "state", outbox, chosen).settle()
+    assert outbox.delivered == world.written
+
+
+def test_a_file_of_its_own_with_the_name_of_a_rotated_one(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    """`worker-1` beside `worker`: nobody rotates here, and both are silent for long."""
+    one, other = world.path.with_name("worker"), world.path.with_name("worker-1")
+    life = Life(tmp_path / "state", outbox, options(world.path.parent / "*"))
+    other.write_bytes(b"1\n")
+    life.settle()
+    one.write_bytes(b"2\n")
+    life.settle()
+    for text in (b"3", b"4"):
+        life.turn(later_s=31.0)
+        life.settle()
+        with other.open("ab") as file:
+            file.write(text + b"\n")
+        life.turn()
+        assert outbox.delivered[-1] == text
+    life.turn(later_s=31.0)
+    one.unlink()
+    life.settle()
+    other.unlink()
+    world.path.with_name("worker-2").write_bytes(b"5\n")
+    life.turn()
+    assert outbox.delivered == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_file_that_was_renamed_to_a_name_of_the_glob_is_not_shipped_again_after_a_restart(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    chosen = options(world.path.parent / "*.log")
+    world.line()
+    life = Life(tmp_path / "state", outbox, chosen)
+    life.settle()
+    world.path.rename(world.path.with_name("app-1.log"))
+    life.turn()
+    life.turn(later_s=31.0)
+    life.forwarder._save()
+    life.kill()
+    Life(tmp_path / "state", outbox, chosen).settle()
+    assert outbox.delivered == world.written
+
+
+def test_a_known_file_that_is_renamed_to_the_path_of_another(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    chosen = options(world.path.parent / "*.log")
+    first = world.path.with_name("app-1.log")
+    first.write_bytes(b"first\n")
+    world.append(b"second\n")
+    life = Life(tmp_path / "state", outbox, chosen)
+    life.settle()
+    first.rename(world.path.with_name("app-2.log"))
+    world.path.rename(first)
+    world.append(b"third\n")
+    life.settle()
+    life.kill()
+    life = Life(tmp_path / "state", outbox, chosen)
+    life.settle()
+    assert sorted(outbox.delivered) == [b"first", b"second", b"third"]
+    assert life.said == []
+
+
+def test_a_file_that_was_moved_away_and_back(tmp_path: Path, outbox: Outbox, world: World) -> None:
+    world.line()
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.settle()
+    away = world.path.rename(tmp_path / "away")
+    life.turn()
+    life.turn(later_s=31.0)
+    away.rename(world.path)
+    life.settle()
+    world.line()
+    life.settle()
+    assert outbox.delivered == world.written
+
+
+def test_archives_of_one_second_are_read_in_the_order_of_their_numbers(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    """Some programs that compress keep the time in whole seconds only."""
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.turn()
+    for _ in range(3):
+        world.line()
+        world.rotate()
+        world.compress()
+        archive = world.path.with_name("app.log.1.gz")
+        os.utime(archive, (later := int(time.time()) + 2, later))
+    life.settle()
+    assert outbox.delivered == world.written
 
 
 def test_a_copy_with_the_inode_of_a_file_that_was_empty(
