@@ -20,6 +20,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 ORDER = "tests/faults/test_call_order.py::"
 OUT_OF_PLACE = "tests/damage/test_files_out_of_place.py::"
+BESIDE = "tests/unit/test_beside_model.py"
 FORWARD_MODEL = "tests/unit/test_forward_model.py"
 FORWARD_FILES = "tests/unit/test_forward_files.py::"
 POSITION = "tests/damage/test_every_position.py::"
@@ -61,6 +62,19 @@ MUTATIONS = [
     Mutation("backup: nobody asks which topic the files are of", "logd/backup.py",
              "    if read_meta(source)[0] != topic_id:\n", "    if False:\n",
              BACKUP + "test_a_topic_made_anew_under_the_copying"),
+    Mutation("backup: producers of another topic of the name", "logd/backup.py",
+             "if looked.id != topic_id:", "if False:",
+             BESIDE),
+    Mutation("backup: producers of what has expired forgotten", "logd/backup.py",
+             "if looked.view.first > beside.ids_to:", "if False:",
+             BESIDE),
+    Mutation("backup: what was cut off in the source stays in the copy", "logd/topic_copy.py",
+             "if not same_bytes(source.file, ours.file, source.size):", "if False:",
+             BESIDE),
+    Mutation("offline: a look at two topics", "logd/offline_reader.py",
+             "return read_meta(directory)[0], _state(directory)",
+             'return "", _state(directory)',
+             BESIDE),
     Mutation("backup: what a kill left is not cut", "logd/topic_copy.py",
              "        disk.cut(ours.file, start)  # what", "        pass  # what",
              BACKUP + "test_bytes_behind_the_copy_s_checkpoint_do_not_stay"),
@@ -223,6 +237,16 @@ MUTATIONS = [
              "if not entry.is_base and source.content is None and not source.is_known:",
              "if False:",
              FORWARD_FILES + "test_a_copy_with_the_inode_of_a_file_that_was_empty"),
+    Mutation("forward: a new path with an inode used again is known", "logd/forward/forwarder.py",
+             "return any(is_same_file(entry, source) for source in sources)", "return True",
+             FORWARD_FILES + "test_a_new_path_whose_file_has_the_inode_of_a_file_of_another_path"),
+    Mutation("forward: a copy is looked at before its original", "logd/forward/siblings.py",
+             "for named in sorted(chosen, key=lambda named: named.path != base):",
+             "for named in chosen:",
+             FORWARD_FILES + "test_truncated_while_the_copy_was_looked_at_that_was_under_way"),
+    Mutation("forward: nobody looks at what is called like a rotated file", "logd/forward/chain.py",
+             "        self._is_changed = True\n\n    @property", "        pass\n\n    @property",
+             FORWARD_FILES + "test_a_file_of_its_own_with_the_name_of_a_rotated_one"),
     Mutation("forward: bytes before the position not compared", "logd/forward/survey.py",
              "return check_of(tail_at(entry.content, source.mark.position)) == source.mark.check",
              "return True",
