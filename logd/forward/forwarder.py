@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from logd.forward.chain import Chain, Patience, identity_of
-from logd.forward.content import Content, Identity, check_of, tail_at
+from logd.forward.content import Content, Identity, Stamp, check_of, tail_at
 from logd.forward.lines import Limits, last_line_start
 from logd.forward.paths import NOTHING, Patterns
 from logd.forward.siblings import file_time_ns, is_sibling, listing, opened_plain
@@ -119,7 +119,7 @@ class Forwarder:
         self._chains: dict[str, Chain] = {}
         self._turn: deque[Chain] = deque()
         self._matched = NOTHING
-        self._told = set[tuple[Identity, int]]()  # files that chains know of, and their sizes
+        self._told = set[tuple[Identity, Stamp]]()  # files that the chains were last told of
         self._looks_ns = deque([self._register.looked_ns], maxlen=2)
         self._unreadable = set[str]()
         self._match_due_s = 0.0
@@ -202,8 +202,9 @@ class Forwarder:
     def _tell_chains(self) -> None:
         """Let files be looked at that the globs match and whose names are those of rotated ones,
         when they have changed: a chain looks at these only when it knows that it should."""
-        known = {(source.identity, source.size) for source in self._register.sources.values()}
-        changed = {(i, size) for i, size in self._matched.sizes.items() if size} - known
+        sources = self._register.sources.values()
+        known = {(source.identity, Stamp(source.size, source.mtime_ns)) for source in sources}
+        changed = {(i, stamp) for i, stamp in self._matched.stamps.items() if stamp.size} - known
         for identity, _ in changed - self._told:
             path = self._matched.identities[identity]
             for base, chain in self._chains.items():

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from logd.forward.content import Identity, is_archive_name
+from logd.forward.content import Identity, Stamp, is_archive_name
 
 
 class Matched(NamedTuple):
     paths: frozenset[str]
     identities: Mapping[Identity, str]
-    sizes: Mapping[Identity, int]
+    stamps: Mapping[Identity, Stamp]
 
 
 NOTHING = Matched(frozenset(), {}, {})
@@ -34,7 +34,7 @@ class Patterns(NamedTuple):
     def expand(self) -> Matched:
         paths = set[str]()
         identities: dict[Identity, str] = {}
-        sizes: dict[Identity, int] = {}
+        stamps: dict[Identity, Stamp] = {}
         for pattern in self.wanted:
             for found in glob.iglob(os.path.abspath(pattern), recursive=True):
                 path = os.path.realpath(found)
@@ -43,9 +43,10 @@ class Patterns(NamedTuple):
                 status = _file_status(path)
                 if status is not None:
                     paths.add(path)
-                    identities[status.st_dev, status.st_ino] = path
-                    sizes[status.st_dev, status.st_ino] = status.st_size
-        return Matched(frozenset(paths), identities, sizes)
+                    identity = status.st_dev, status.st_ino
+                    identities[identity] = path
+                    stamps[identity] = Stamp(status.st_size, status.st_mtime_ns)
+        return Matched(frozenset(paths), identities, stamps)
 
     def plain(self) -> list[str]:
         """The paths that were given as such: what they will be called is known before they are."""

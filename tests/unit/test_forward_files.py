@@ -586,12 +586,16 @@ def test_a_file_of_its_own_with_the_name_of_a_rotated_one(
         life.turn()
         assert outbox.delivered[-1] == text
     life.turn(later_s=31.0)
+    other.write_bytes(b"5\n6\n7\n")  # as large as it was
+    world._touch(other)
+    life.turn()
+    life.turn(later_s=31.0)
     one.unlink()
     life.settle()
     other.unlink()
-    world.path.with_name("worker-2").write_bytes(b"5\n")
+    world.path.with_name("worker-2").write_bytes(b"8\n")
     life.turn()
-    assert outbox.delivered == [b"1", b"2", b"3", b"4", b"5"]
+    assert outbox.delivered == [b"%d" % n for n in range(1, 9)]
 
 
 def test_a_file_that_was_renamed_to_a_name_of_the_glob_is_not_shipped_again_after_a_restart(
@@ -682,13 +686,15 @@ def test_a_copy_with_the_inode_of_a_file_that_was_empty(
 def test_a_program_that_changes_files_at_any_moment(
     tmp_path: Path, outbox: Outbox, world: World, monkeypatch: pytest.MonkeyPatch, moment: int
 ) -> None:
-    """It writes its last line to the old file and the next to the new one, between two looks."""
+    """It writes its last line to the old file and the next to the new one, between two looks. That
+    one is not empty: another program was quicker."""
     world.append(b"one\n")
     life = Life(tmp_path / "state", outbox, options(world.path))
     life.turn()
     old = world.path.open("ab", buffering=0)
     world.rotate()
-    life.turn()
+    world.append(b"quick\n")
+    life.settle()
     calls = [0]
 
     def changing(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -706,7 +712,7 @@ def test_a_program_that_changes_files_at_any_moment(
     life.settle()
     old.close()
     assert calls[0] > moment
-    assert outbox.delivered == [b"one", b"two", b"three"]
+    assert outbox.delivered == [b"one", b"quick", b"two", b"three"]
 
 
 def test_lines_that_come_late_to_a_rotated_file(
