@@ -136,7 +136,7 @@ def _back_up(source: Path, target: Path, done: Copied, progress: Progress) -> No
 
 def _back_up_damaged(source: Path, target: Path, looked: Looked, done: Copied) -> None:
     """A copy from before the damage is worth more than a new one; no copy is worth nothing."""
-    done.damages += looked.damages
+    done.damages = list(looked.damages)
     if target.exists():
         done.problem = "it is damaged, so its copy is left as it was; repair it first"
         return

@@ -20,7 +20,7 @@ from logd.forward.chain import Chain, Patience, identity_of
 from logd.forward.content import Content, Identity, Stamp, check_of, tail_at
 from logd.forward.lines import Limits, last_line_start
 from logd.forward.paths import NOTHING, Patterns
-from logd.forward.siblings import file_time_ns, is_sibling, listing, opened_plain
+from logd.forward.siblings import file_time_ns, is_gone, is_sibling, listing, opened_plain
 from logd.forward.sources import MAX_NOTE_BYTES, Mark, Register, Source, State, note_of, restored
 from logd.forward.spooled import Leftover, Waiting
 from logd.forward.state import EMPTY, StateDir
@@ -207,6 +207,8 @@ class Forwarder:
         changed = {(i, stamp) for i, stamp in self._matched.stamps.items() if stamp.size} - known
         for identity, _ in changed - self._told:
             path = self._matched.identities[identity]
+            if path in self._chains:
+                continue
             for base, chain in self._chains.items():
                 if is_sibling(base, path):
                     chain.expect_change()
@@ -214,7 +216,9 @@ class Forwarder:
 
     def _bases(self, known: set[str]) -> Iterator[str]:
         """The matched paths that are files of their own, not known ones under another name."""
-        bases = {*self._matched.paths, *self._chains, *known}  # a file may be away for a moment
+        read = {base for base, chain in self._chains.items() if chain.queue or not chain.is_settled}
+        here = read if self._chains else known  # a file of these may be away for a moment
+        bases = {*self._matched.paths, *here}
         for path in self._matched.paths:
             of_another = any(is_sibling(base, path) for base in bases)
             if not of_another and (path in self._chains or not self._is_known(path)):
@@ -225,7 +229,7 @@ class Forwarder:
         sources = [s for s in self._register.sources.values() if s.identity == identity]
         entry = opened_plain(path) if sources else None
         if entry is None:
-            return False
+            return any(source.content is not None for source in sources)
         try:
             return any(is_same_file(entry, source) for source in sources)
         finally:
@@ -344,8 +348,8 @@ def _drop_gone(register: Register, elsewhere: Collection[Identity]) -> None:
     """Forget paths that are no more, with nothing left to read and no file left to mistake."""
     for base in {source.base for source in register.sources.values()}:
         sources = register.of(base)
-        there = {*elsewhere, *(named.identity for named in listing(base))}
-        if all(s.state is State.done and s.identity not in there for s in sources):
+        is_done = all(s.state is State.done and s.identity not in elsewhere for s in sources)
+        if is_done and is_gone(base):
             with register.lock:
                 for source in sources:
                     register.drop(source)

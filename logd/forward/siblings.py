@@ -128,7 +128,11 @@ def opened_plain(path: str) -> Entry | None:
         content = Plain(path)
     except OSError:
         return None
-    return _entry(path, content)
+    try:
+        return _entry(path, content)
+    except OSError:
+        content.close()
+        return None
 
 
 def _entry(
@@ -142,6 +146,16 @@ def _entry(
 def close(entries: Collection[Entry]) -> None:
     for entry in entries:
         entry.content.close()
+
+
+def is_gone(base: str) -> bool:
+    """Is there neither a file nor a sibling of this name? By names: a stat may meet a rename."""
+    directory, name = os.path.split(base)
+    try:
+        names = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return not any(one == name or is_sibling(name, one) for one in names)
 
 
 def listing(base: str) -> list[Named]:

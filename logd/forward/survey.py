@@ -33,7 +33,7 @@ from logd.forward.content import (
     tail_at,
 )
 from logd.forward.siblings import Entry, Look, Unsettled, not_older
-from logd.forward.sources import JUST_NOW, Register, Source, State
+from logd.forward.sources import JUST_NOW, START, Mark, Register, Source, State
 
 KEEP_DONE = 8  # finished generations of a path that are remembered, against archives of odd times
 # logrotate gives an archive the time that the log had when the rotation began, before the copy.
@@ -180,9 +180,21 @@ class _Survey:
         for entry in due:
             source = self._register.add(self._base, entry.content.identity)
             source.mtime_ns = self._newest_ns if entry.is_base else entry.mtime_ns
+            source.mark = self._read_before(entry)
             self._bind(source, entry)
             new.append(source)
         return new
+
+    def _read_before(self, entry: Entry) -> Mark:
+        """How far it was read for another path, if it was let go of and has grown since."""
+        known = [s for s in self._of_other_paths(entry) if s.mark.position >= HEAD_BYTES]
+        return max((source.mark for source in known if holds(entry, source)), default=START)
+
+    def _of_other_paths(self, entry: Entry) -> list[Source]:
+        """The sources of its inode."""
+        sources = self._register.sources.values()
+        same = [source for source in sources if source.identity == entry.content.identity]
+        return [source for source in same if source.base != self._base]
 
     def _is_due(self, entry: Entry) -> bool:
         if entry.is_base:
@@ -192,15 +204,14 @@ class _Survey:
 
     def _is_taken(self, entry: Entry) -> bool:
         """Is it known already, from another path that it was renamed from?"""
-        others = [s for s in self._register.sources.values() if s.base != self._base]
-        return any(is_same_file(entry, source) for source in others)
+        return any(is_same_file(entry, source) for source in self._of_other_paths(entry))
 
     def _is_copy(self, entry: Entry) -> bool:
         """Is it the start of another file that is there or is still open? An archive is, too."""
         if entry.is_base:
             return False
         sources = self._register.of(self._base)
-        # A file that has no name any more: this may be its archive, of an earlier time, see there.
+        # A file that has no name any more: this may be its archive, whose time is SLACK_NS' matter.
         slack = {s.content: 0 if s in self._bound else SLACK_NS for s in sources if s.content}
         slack |= {other.content: 0 for other in self._free if other is not entry}
         return any(

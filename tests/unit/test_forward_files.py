@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -611,6 +612,65 @@ def test_a_file_that_was_renamed_to_a_name_of_the_glob_is_not_shipped_again_afte
     life.forwarder._save()
     life.kill()
     Life(tmp_path / "state", outbox, chosen).settle()
+    assert outbox.delivered == world.written
+
+
+def test_a_renamed_file_that_is_written_again_after_a_long_silence(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    chosen = options(world.path.parent / "*.log")
+    for _ in range(50):
+        world.line(pad=100)
+    life = Life(tmp_path / "state", outbox, chosen)
+    life.settle()
+    world.path = world.path.rename(world.path.with_name("z.log"))
+    life.turn()
+    life.turn(later_s=31.0)
+    world.line()
+    life.settle()
+    world.line()
+    life.settle()
+    assert outbox.delivered == world.written
+
+
+def test_a_file_that_is_called_like_a_rotated_one_of_a_path_that_is_gone(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    world.path.with_name("job").write_bytes(b"one\n")
+    life = Life(tmp_path / "state", outbox, options(world.path.with_name("job*")))
+    life.settle()
+    world.path.with_name("job").unlink()
+    life.turn()
+    life.turn(later_s=31.0)
+    with world.path.with_name("job-2").open("ab", buffering=0) as file:
+        file.write(b"two\nha")
+        life.settle()
+        file.write(b"lf\n")
+        life.settle()
+    assert outbox.delivered == [b"one", b"two", b"half"]
+
+
+def test_an_archive_of_another_inode_is_not_shipped_again_after_a_restart(
+    tmp_path: Path, outbox: Outbox, world: World
+) -> None:
+    """Nor is one that a rotation renames while it is looked for: both look as if it was gone."""
+    world.line()
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.settle()
+    world.rotate()
+    world.compress()
+    world.path.unlink()
+    life.turn()
+    life.turn(later_s=31.0)
+    life.forwarder._save()
+    life.kill()
+    archive = world.path.with_name("app.log.1.gz")
+    shutil.copy2(archive, world.path.with_name("app.log.2.gz"))
+    archive.unlink()
+    life = Life(tmp_path / "state", outbox, options(world.path))
+    life.turn()
+    world.line()
+    life.settle()
     assert outbox.delivered == world.written
 
 
