@@ -264,6 +264,26 @@ def test_damage_found_before_it_begins_again_is_still_told(monkeypatch: pytest.M
     assert done.new_bytes == done.bytes
 
 
+def test_damage_of_a_whole_topic_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often the copying begins again."""
+    real, tries = topic_copy.copy_files, iter([False, False, True])
+
+    def copy_files(*args: Any) -> Any:
+        if not next(tries):
+            raise FileNotFoundError
+        return real(*args)
+
+    monkeypatch.setattr(backup, "copy_files", copy_files)
+    with a_world() as world:
+        world.run(["single"])
+        (world.directory / "meta.json").write_bytes(b"{}")
+        wanted = look(world.directory).damages
+        done = back_up(world.directory, world.data / "copy")
+    assert wanted
+    assert done.damages == list(wanted)
+    assert next(tries, None) is None
+
+
 def test_a_topic_that_goes_while_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     with a_world() as world:
         real = recovery.partition_firsts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -649,6 +650,43 @@ def test_a_file_that_is_called_like_a_rotated_one_of_a_path_that_is_gone(
         file.write(b"lf\n")
         life.settle()
     assert outbox.delivered == [b"one", b"two", b"half"]
+
+
+def test_a_file_that_was_renamed_and_may_no_longer_be_read_is_no_new_one(
+    tmp_path: Path, outbox: Outbox, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is open: its lines come, and there is nothing to complain of."""
+    world.line()
+    life = Life(tmp_path / "state", outbox, options(world.path.parent / "*.log"))
+    life.settle()
+    world.path = world.path.rename(world.path.with_name("z.log"))
+
+    def refused(path: str) -> Any:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(siblings, "Plain", refused)
+    monkeypatch.setattr(siblings, "open_content", refused)
+    life.turn()
+    world.line()
+    life.settle()
+    assert outbox.delivered == world.written
+    assert life.said == []
+
+
+def test_a_file_whose_first_bytes_cannot_be_read_ends_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.line()
+    opened = []
+
+    def failing(content: Plain, position: int, size: int) -> bytes:
+        opened.append(content)
+        raise OSError(errno.EIO, "the disk is broken")
+
+    monkeypatch.setattr(Plain, "read", failing)
+    assert siblings.opened_plain(str(world.path)) is None
+    (content,) = opened
+    assert content._fd == -1, "it is closed"
 
 
 def test_an_archive_of_another_inode_is_not_shipped_again_after_a_restart(
