@@ -36,6 +36,26 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path / "logs")
 
 
+def at_a_look(
+    patch: pytest.MonkeyPatch, moment: int, happens: Callable[[], None], *looks: str
+) -> list[int]:
+    """Let it happen before this one of the looks at files; how many there were is what comes."""
+    count = [0]
+
+    def watched(look: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            if count[0] == moment:
+                happens()
+            count[0] += 1
+            return look(*args)
+
+        return call
+
+    for name in looks:
+        patch.setattr(Plain, name, watched(getattr(Plain, name)))
+    return count
+
+
 def test_files_that_appear_later_are_shipped(tmp_path: Path, outbox: Outbox) -> None:
     life = Life(tmp_path / "state", outbox, options(tmp_path / "*.log"))
     life.turn()
@@ -316,23 +336,11 @@ def test_truncated_while_it_is_found_out_which_file_is_which(
     life.settle()
     world.append(b"two\n")
     world.copy()
-    calls = [0]
-
-    def truncating(method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            if calls[0] == moment:
-                world.truncate()
-            calls[0] += 1
-            return method(*args)
-
-        return call
-
     life.forwarder._chains[str(world.path)]._is_changed = True
     with monkeypatch.context() as patch:
-        for name in ("size", "stamp", "read"):
-            patch.setattr(Plain, name, truncating(getattr(Plain, name)))
+        count = at_a_look(patch, moment, world.truncate, "size", "stamp", "read")
         life.turn()
-    if calls[0] <= moment:
+    if count[0] <= moment:
         world.truncate()
     world.compress()
     world.append(b"three\n")
@@ -433,27 +441,19 @@ def test_truncated_while_the_copy_was_looked_at_that_was_under_way(
     world.append(b"one\n")
     copy = world.path.with_name("app.log.1")
     copy.touch()
-    calls = [0]
 
-    def ending_the_copy(method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            if calls[0] == moment:
-                copy.write_bytes(b"one\n")
-                world.truncate()
-                world.append(b"two\n")
-            calls[0] += 1
-            return method(*args)
-
-        return call
+    def end_the_copy() -> None:
+        copy.write_bytes(b"one\n")
+        world.truncate()
+        world.append(b"two\n")
 
     listed = siblings.listing
     by_name = lambda base: sorted(listed(base), key=lambda named: named.path, reverse=True)  # noqa: E731
     with monkeypatch.context() as patch:
         patch.setattr(siblings, "listing", by_name)  # the copy first
-        for name in ("size", "stamp", "read"):
-            patch.setattr(Plain, name, ending_the_copy(getattr(Plain, name)))
+        count = at_a_look(patch, moment, end_the_copy, "size", "stamp", "read")
         life.turn()
-    assert calls[0] > moment
+    assert count[0] > moment
     life.settle()
     assert outbox.delivered == [b"one", b"two"]
 
@@ -795,23 +795,15 @@ def test_a_program_that_changes_files_at_any_moment(
     world.rotate()
     world.append(b"quick\n")
     life.settle()
-    calls = [0]
 
-    def changing(method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            if calls[0] == moment:
-                old.write(b"two\n")
-                world.append(b"three\n")
-            calls[0] += 1
-            return method(*args)
+    def change() -> None:
+        old.write(b"two\n")
+        world.append(b"three\n")
 
-        return call
-
-    for name in ("size", "stamp"):
-        monkeypatch.setattr(Plain, name, changing(getattr(Plain, name)))
+    count = at_a_look(monkeypatch, moment, change, "size", "stamp")
     life.settle()
     old.close()
-    assert calls[0] > moment
+    assert count[0] > moment
     assert outbox.delivered == [b"one", b"quick", b"two", b"three"]
 
 
