@@ -20,7 +20,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from logd import http_bodies, http_ingest, http_openapi, http_page, http_reads, metrics
+from logd import (
+    http_bodies,
+    http_elastic,
+    http_ingest,
+    http_openapi,
+    http_page,
+    http_reads,
+    metrics,
+)
 from logd.access import Grant
 from logd.asking import Asking
 from logd.commands import Batches
@@ -47,6 +55,7 @@ class App:
 
     def __init__(self, service: Service, connections: Connections, config: Config) -> None:
         self.asking = Asking(service)
+        self.page = http_page.Page()
         self._connections = connections
         self.take(config)
         self.routes = [
@@ -60,11 +69,15 @@ class App:
             Route("/loki/api/v1/push", self.loki, methods=["POST"]),
             Route("/_bulk", self.bulk, methods=["POST", "PUT"]),
             Route("/{index}/_bulk", self.bulk, methods=["POST", "PUT"]),
+            Route("/{index}/_doc", self.document, methods=["POST"]),
+            Route("/_refresh", self.refresh, methods=["GET", "POST"]),
+            Route("/{index}/_refresh", self.refresh, methods=["GET", "POST"]),
             Route("/_cat/health", self.cat_health),
             Route("/openapi.json", self.openapi),
             Route("/healthz", self.healthz),
             Route("/readyz", self.readyz),
-            *http_page.routes(),
+            Route("/", self.root),
+            Route("/page/{name}", self.page.file),
         ]
         self._app = Starlette(routes=self.routes, exception_handlers={LogdError: refused})
 
@@ -73,7 +86,8 @@ class App:
         self._guard = Guard(config.http_names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        send = _with_safe_headers(send)
+        product = [http_elastic.PRODUCT] if http_elastic.names_product(scope["path"]) else []
+        send = _with_headers(send, [*SAFE_HEADERS, *product])
         try:
             self._guard.check(scope["headers"])
             access = self.asking.service.access
@@ -100,6 +114,7 @@ class App:
         return JSONResponse(rows)
 
     async def topic(self, request: Request) -> Response:
+        http_ingest.refuse_query(request.query_params)
         return JSONResponse(_typed(await http_reads.stats(self._asking(request), _topic(request))))
 
     async def stats(self, request: Request) -> Response:
@@ -162,6 +177,18 @@ class App:
             told, error = await http_ingest.bulk(self._asking(request), items)
         return JSONResponse(told) if error is None else _refusal(error, told)
 
+    async def document(self, request: Request) -> Response:
+        index = request.path_params["index"]
+        topic = http_ingest.topic_for(index)
+        async with self._body(request) as body:
+            messages = [http_ingest.document(body)]
+            pushed = await http_ingest.push(self._asking(request), topic, messages)
+        return JSONResponse(http_elastic.created(index, pushed.offset), 201)
+
+    async def refresh(self, request: Request) -> Response:
+        """What is stored can be read already."""
+        return JSONResponse({"_shards": http_elastic.SHARDS})
+
     def _body(self, request: Request) -> AbstractAsyncContextManager[bytes]:
         limit_bytes = self.asking.service.config.max_batch_bytes
         return http_bodies.body(request, limit_bytes, self._connections.budget)
@@ -169,6 +196,13 @@ class App:
     def _asking(self, request: Request) -> Asking:
         """In the name of whoever asks."""
         return self.asking.by(request.scope.get("grant"))
+
+    async def root(self, request: Request) -> Response:
+        if http_elastic.wants_info(request.headers):
+            return JSONResponse(http_elastic.INFO, headers=http_elastic.VARY)
+        answer = await self.page.index(request)
+        answer.headers.update(http_elastic.VARY)
+        return answer
 
     async def metrics(self, request: Request) -> Response:
         grant: Grant | None = request.scope.get("grant")
@@ -244,13 +278,13 @@ def _typed(values: dict[str, str]) -> dict[str, Any]:
     return {name: int(value) if value.isdigit() else value for name, value in values.items()}
 
 
-def _with_safe_headers(send: Send) -> Send:
-    async def safe(message: dict[str, Any]) -> None:
+def _with_headers(send: Send, headers: list[tuple[bytes, bytes]]) -> Send:
+    async def with_headers(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], *SAFE_HEADERS]
+            message["headers"] = [*message["headers"], *headers]
         await send(message)
 
-    return safe
+    return with_headers
 
 
 # -- the server ---------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -39,11 +40,24 @@ def checked_id(text: str | None) -> str:
     return NO_ID if text is None else producer_id(text.encode("ascii", "replace"))
 
 
+def refuse_query(query: Mapping[str, str]) -> None:
+    """Python's HTTPHandler sends records this way by default, and ignores what it is answered."""
+    if query:
+        raise BadRequest(
+            f"GET /topics/<topic> takes no parameters, but {next(iter(query))[:40]!r} was sent;"
+            ' to store a message use POST (Python\'s HTTPHandler: method="POST")'
+        )
+
+
 def messages_of(body: bytes, kind: str) -> list[bytes]:
-    """By the content type: each element of a JSON array, or each line."""
+    """By the content type: each element of a JSON array, one JSON value, or each line.
+
+    A urlencoded form is a line, since its line ends are encoded; what `curl -d` sends under that
+    content type is usually text.
+    """
     kind = kind.partition(";")[0].strip().lower()
-    if kind == "application/json":
-        return _elements(body)
+    if kind == "application/json" or kind.endswith("+json"):
+        return _values(body)
     lines = body.split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -55,13 +69,25 @@ def messages_of(body: bytes, kind: str) -> list[bytes]:
     return lines
 
 
-def _elements(body: bytes) -> list[bytes]:
-    """Each as it stands in the body, but for strings: those are their text."""
+def _values(body: bytes) -> list[bytes]:
+    """The elements of an array, or the only value; as sent, except that a string is its text."""
+    body = body.strip()
     try:
-        elements = msgspec.json.decode(body, type=list[msgspec.Raw])
-        return [_text(bytes(element)) for element in elements]
+        if body[:1] != b"[":
+            msgspec.json.decode(body, type=msgspec.Raw)
+            return [_text(body)]
+        return [_text(bytes(one)) for one in msgspec.json.decode(body, type=list[msgspec.Raw])]
     except _NOT_JSON as error:
-        raise BadRequest(f"the body is not a JSON array: {error}") from None
+        raise BadRequest(f"the body is not JSON: {error}") from None
+
+
+def document(body: bytes) -> bytes:
+    """A body that is one JSON object."""
+    body = body.strip()
+    _check_json(body, "the document")
+    if body[:1] != b"{":
+        raise BadRequest("a document is a JSON object")
+    return body
 
 
 def _text(element: bytes) -> bytes:

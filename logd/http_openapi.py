@@ -94,6 +94,10 @@ _BULK_POST = {
     "requestBody": _body(ndjson=_BINARY, json=_BINARY),
     "responses": _answers(_BULK, _JSON, _PUSH),
 }
+_REFRESH = {
+    "summary": "For Elasticsearch clients; what is stored can be read already",
+    "responses": _answers(_ANY, _JSON, _READ),
+}
 
 
 def _get(summary: str, answers: dict[str, Any], *parameters: Schema) -> Schema:
@@ -117,10 +121,10 @@ PATHS: dict[str, dict[str, Any]] = {
     "/topics/{topic}": _get("One topic", _answers(_ANY, _JSON, _READ, **_MISSING), _TOPIC)
     | {
         "post": {
-            "summary": "Store messages: each line, or each element of a JSON array",
+            "summary": "Store messages: each line, each element of a JSON array, or one JSON value",
             "parameters": [_TOPIC, _parameter("id", "query", _ID, "<producer>:<n>")],
             "requestBody": _body(
-                text=_TEXT | {"minLength": 1}, ndjson=_BINARY, json={"type": "array", "minItems": 1}
+                text=_TEXT | {"minLength": 1}, ndjson=_BINARY, json={"minItems": 1}
             ),
             "responses": _answers(_PUSHED, _JSON, _PUSH, s409="This id was used otherwise"),
         }
@@ -150,6 +154,19 @@ PATHS: dict[str, dict[str, Any]] = {
     "/_bulk": {"post": _BULK_POST, "put": _BULK_POST},
     "/{index}/_bulk": {
         method: {**_BULK_POST, "parameters": [_INDEX]} for method in ("post", "put")
+    },
+    "/{index}/_doc": {
+        "post": {
+            "summary": "One document of Elasticsearch",
+            "parameters": [_INDEX],
+            "requestBody": _body(json=_ANY),
+            "responses": {"201": {"description": "Stored", "content": {_JSON: {"schema": _ANY}}}}
+            | _answers(None, _JSON, _PUSH),
+        }
+    },
+    "/_refresh": {"get": _REFRESH, "post": _REFRESH},
+    "/{index}/_refresh": {
+        method: {**_REFRESH, "parameters": [_INDEX]} for method in ("get", "post")
     },
     "/_cat/health": _get(
         "Like readyz, for senders of the bulk form", _answers(_TEXT, _PLAIN, _READ)

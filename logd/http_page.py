@@ -13,7 +13,6 @@ from typing import NamedTuple
 import xxhash
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 INDEX = "index.html"
 _TYPES = {
@@ -49,11 +48,6 @@ class Page:
         if _has(request, file.etag):
             return Response(None, 304, headers=headers)
         return Response(file.data, media_type=file.kind, headers=headers)
-
-
-def routes() -> list[Route]:
-    page = Page()
-    return [Route("/", page.index), Route("/page/{name}", page.file)]
 
 
 def _packaged() -> dict[str, _File]:

@@ -17,6 +17,7 @@ from .conftest import Curl
 
 NDJSON = ("-H", "Content-Type: application/x-ndjson")
 JSON = ("-H", "Content-Type: application/json")
+FORM = ("-H", "Content-Type: application/x-www-form-urlencoded")
 
 
 def push(daemon: Daemon, topic: str, *messages: bytes) -> None:
@@ -39,6 +40,18 @@ BODIES: dict[str, tuple[tuple[str, ...], bytes, list[bytes]]] = {
         b'["\xc3\xa9"]',
         ["é".encode()],
     ),
+    "one object": (JSON, b'{"a": 1}', [b'{"a": 1}']),
+    "one object with spaces around it": (JSON, b' \r\n{"a":\n [1]}\n', [b'{"a":\n [1]}']),
+    "one number": (JSON, b"1", [b"1"]),
+    "one string": (JSON, b'"three\\n3"', [b"three\n3"]),
+    "null": (JSON, b"null", [b"null"]),
+    "an object of another JSON type": (
+        ("-H", "Content-Type: application/cloudevents+json; charset=utf-8"),
+        b'{\n"id": 1}',
+        [b'{\n"id": 1}'],
+    ),
+    "a form": (FORM, b"name=app&msg=one%0Atwo&a=b+c", [b"name=app&msg=one%0Atwo&a=b+c"]),
+    "text that curl -d sends": (FORM, b"hello", [b"hello"]),
     "gzip": (("-H", "Content-Encoding: gzip"), gzip.compress(b"one\ntwo\n"), [b"one", b"two"]),
 }
 
@@ -59,7 +72,11 @@ def test_messages_in_many_forms(
 REFUSED: dict[str, tuple[tuple[str, ...], bytes, int, str]] = {
     "nothing": ((), b"", 400, "bad-request"),
     "no JSON": (NDJSON, b'{"a": 1}\n{"b":\n', 400, "bad-request"),
-    "no array": (JSON, b'{"a": 1}', 400, "bad-request"),
+    "an empty array": (JSON, b"[]", 400, "bad-request"),
+    "an empty JSON body": (JSON, b" ", 400, "bad-request"),
+    "half an object": (JSON, b'{"a": 1', 400, "bad-request"),
+    "two objects": (JSON, b'{"a": 1} {"b": 2}', 400, "bad-request"),
+    "JSON nested too deeply": (JSON, b"[" * 5000 + b"]" * 5000, 400, "bad-request"),
     "no gzip": (("-H", "Content-Encoding: gzip"), b"plain", 400, "bad-request"),
     "half a gzip": (
         ("-H", "Content-Encoding: gzip"), gzip.compress(b"a\n" * 99)[:-9], 400, "bad-request",
@@ -79,6 +96,16 @@ def test_what_is_refused_stores_nothing(
     answer = curl("/topics/app", *options, body=body)
     assert (answer.status, answer.json()["error"]) == (status, code)
     assert curl("/topics").json() == []
+
+
+def test_a_log_record_in_a_query_string_is_refused(curl: Curl) -> None:
+    """Python's HTTPHandler sends GET by default: a 200 would hide that nothing is stored."""
+    curl("/topics/app", body=b"one\n")
+    for topic in ("app", "missing"):
+        answer = curl(f"/topics/{topic}?name=app&msg=lost&levelname=INFO")
+        assert (answer.status, answer.json()["error"]) == (400, "bad-request")
+        assert 'method="POST"' in answer.json()["text"]
+    assert curl("/topics/app").json()["next"] == 1
 
 
 @pytest.mark.parametrize("name", ["..%2fx", ".hidden", "a%00b", "a%0d%0aPING", "%C3%A9", "a" * 129])
