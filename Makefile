@@ -156,14 +156,22 @@ packages:
 		echo "tests that need one of these will be skipped, and say so"
 
 # Other people's log shippers, unpacked below build/ and not installed: two syslog daemons exclude each other.
-shippers: build/npm/ready
+shippers: build/npm/ready build/clients/ready build/clients-elasticsearch-8/ready
 	@./unpack.sh build/shippers $(SHIPPERS) || echo "tests with rsyslog, syslog-ng or promtool will be skipped"
 
 build/npm/ready: tests/web/package.json
 	@mkdir -p build/npm && cp $< build/npm/
 	@{ command -v npm >/dev/null || ./packages.sh nodejs npm; } && \
 		npm install --prefix build/npm --silent --no-audit --no-fund --no-progress && touch $@ || \
-		echo "tests with pino-loki will be skipped"
+		echo "tests with clients for Node.js will be skipped"
+
+# Clients of other projects for Python: in directories of their own, since two versions of one exclude each other.
+build/clients/ready: tests/web/requirements.txt
+build/clients-elasticsearch-8/ready: tests/web/requirements-elasticsearch-8.txt
+build/clients/ready build/clients-elasticsearch-8/ready: $(READY) constraints.txt
+	@rm -rf $(@D)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt --target $(@D) \
+		-r $(filter %.txt,$(filter tests/%,$^)) && touch $@ || echo "tests with $(@D) will be skipped"
 
 browser-packages:
 	@./packages.sh chromium chromium-driver fonts-dejavu-core || \

@@ -10,13 +10,17 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from daemon import HANG_S, ROOT
+from daemon import HANG_S, ROOT, Daemon
+
+from logd import Client
+from logd.errors import NotFound
 
 UNPACKED = ROOT / "build" / "shippers"
 NODE_MODULES = ROOT / "build" / "npm" / "node_modules"
@@ -44,6 +48,22 @@ def module(pattern: str) -> Path:
 def missing(reason: str) -> NoReturn:
     print(reason)
     pytest.skip(f"{reason}; `make shippers` does it")
+
+
+def wait_for(daemon: Daemon, topic: str, count: int) -> None:
+    """Wait until the topic has so many messages."""
+    give_up_s = time.monotonic() + HANG_S
+    with Client(daemon.address, timeout_s=2 * HANG_S) as client:
+        while True:
+            try:
+                next_ = int(client.stats(topic)["next"])
+            except NotFound:
+                assert time.monotonic() < give_up_s, "nothing came"
+                continue
+            if next_ >= count:
+                return
+            read = client.read(topic, next_, 1, wait_ms=int(HANG_S * 1000))
+            assert read.messages, f"{next_} of {count} came, and then no more"
 
 
 @contextmanager

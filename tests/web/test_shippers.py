@@ -20,7 +20,6 @@ import pytest
 from daemon import HANG_S, Daemon, lasting_address, messages, running
 
 from logd import Client, Reader
-from logd.errors import NotFound
 
 from . import shippers
 
@@ -48,22 +47,6 @@ def numbers(found: list[bytes]) -> Counter[int]:
     matches = [_NUMBER.search(message) for message in found]
     assert all(matches), found[:3]
     return Counter(int(match[1]) for match in matches if match)
-
-
-def wait_for(daemon: Daemon, topic: str, count: int) -> None:
-    """Wait until the topic has so many messages."""
-    give_up_s = time.monotonic() + HANG_S
-    with Client(daemon.address, timeout_s=2 * HANG_S) as client:
-        while True:
-            try:
-                next_ = int(client.stats(topic)["next"])
-            except NotFound:
-                assert time.monotonic() < give_up_s, "nothing came"
-                continue
-            if next_ >= count:
-                return
-            read = client.read(topic, next_, 1, wait_ms=int(HANG_S * 1000))
-            assert read.messages, f"{next_} of {count} came, and then no more"
 
 
 def delivered(daemon: Daemon, topic: str) -> Counter[int]:
@@ -111,7 +94,7 @@ def test_every_line_once(
 ) -> None:
     write_lines(tmp_path)
     with shippers.process(shipper(tmp_path, daemon.http), tmp_path):
-        wait_for(daemon, "app", COUNT)
+        shippers.wait_for(daemon, "app", COUNT)
     assert delivered(daemon, "app") == ALL
     assert text(messages(daemon.stored("app"))[0]) == TEXT
 
@@ -119,7 +102,7 @@ def test_every_line_once(
 def test_pino_pushes_as_to_loki(daemon: Daemon, tmp_path: Path) -> None:
     command = shippers.pino(tmp_path, f"http://{daemon.http}", COUNT)
     with shippers.process(command, tmp_path) as node:
-        wait_for(daemon, "pino", COUNT)
+        shippers.wait_for(daemon, "pino", COUNT)
         assert node.wait(HANG_S) == 0
     found = messages(daemon.stored("pino"))
     assert numbers(found) == ALL
@@ -136,14 +119,14 @@ def test_nothing_is_lost_when_the_daemon_restarts(tmp_path: Path, shipper: Shipp
         running(tmp_path, "--http-host", address) as daemon,
         shippers.process(shipper(tmp_path, address), tmp_path),
     ):
-        wait_for(daemon, "app", 1)
+        shippers.wait_for(daemon, "app", 1)
         assert daemon.stop() == 0
         write_lines(tmp_path, COUNT // 2, COUNT // 2)
         refuse_twice(address)
         daemon.start()
-        wait_for(daemon, "app", COUNT)
+        shippers.wait_for(daemon, "app", COUNT)
         while missing := COUNT - len(found := received(daemon, "app")):
-            wait_for(daemon, "app", found.total() + missing)
+            shippers.wait_for(daemon, "app", found.total() + missing)
 
 
 def refuse_twice(address: str) -> None:
@@ -180,7 +163,7 @@ def test_nothing_is_lost_when_the_disk_is_full(
             give_up_s = time.monotonic() + HANG_S
             while int(client.stats()["refused"]) < 2:
                 assert time.monotonic() < give_up_s, "nothing was refused"
-        wait_for(daemon, "app", COUNT)
+        shippers.wait_for(daemon, "app", COUNT)
         assert delivered(daemon, "app") == ALL
 
 
@@ -198,7 +181,7 @@ def test_rsyslog_forwards_syslog(tmp_path: Path, framing: str) -> None:
     write_lines(tmp_path)
     with running(tmp_path, "--syslog-host", "127.0.0.1:0") as daemon:
         with shippers.process(forwarding(tmp_path, daemon, framing), tmp_path):
-            wait_for(daemon, "syslog", COUNT)
+            shippers.wait_for(daemon, "syslog", COUNT)
         assert delivered(daemon, "syslog") == ALL
         first = messages(daemon.stored("syslog"))[0]
     assert re.fullmatch(rb'<\d+>1 \S+ \S+ test - - - line 0 \xc3\xa9 "quoted" \\ %', first), first
@@ -212,5 +195,5 @@ def test_a_full_disk_holds_a_syslog_sender_back(tmp_path: Path) -> None:
             with full(daemon):
                 shipping.enter_context(shippers.process(command, tmp_path))
                 daemon.wait_said("syslog: no-space")
-            wait_for(daemon, "syslog", COUNT)
+            shippers.wait_for(daemon, "syslog", COUNT)
         assert delivered(daemon, "syslog") == ALL
