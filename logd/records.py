@@ -119,7 +119,7 @@ class JsonFormatter(logging.Formatter):
         info = record.exc_info
         if info and info[0] is not None:
             values["exception"] = f"{info[0].__name__}: {text_of(info[1])}"
-            if not record.exc_text:
+            if not record.exc_text or record.exc_text.isspace():  # loguru sets a line end
                 record.exc_text = self.formatException(info)  # kept for the other handlers
         if record.exc_text:
             values["traceback"] = record.exc_text

@@ -105,6 +105,13 @@ def test_an_exception_that_another_handler_has_formatted() -> None:
     assert fields(exc_text="Traceback ...") == {"traceback": "Traceback ..."}
 
 
+def test_a_blank_traceback_of_another_library_is_replaced() -> None:
+    """loguru sets it to a line end, so that text formatters do not add a second traceback."""
+    error = ValueError("boom")
+    values = fields(exc_info=(ValueError, error, None), exc_text="\n")
+    assert values == {"exception": "ValueError: boom", "traceback": "ValueError: boom"}
+
+
 def test_no_exception_is_none() -> None:
     assert fields(exc_info=(None, None, None)) == {}
 

@@ -13,4 +13,3 @@ logging.basicConfig(handlers=[handler], level="INFO")
 
 for text in records:
     logging.info("%s", text, extra={"order": 17})
-logging.shutdown()

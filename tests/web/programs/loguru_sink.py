@@ -9,10 +9,12 @@ from logd import LogdHandler
 
 records = json.loads(Path("records.json").read_text())
 
-handler = LogdHandler("127.0.0.1:1774", "loguru")
 logger.remove()
-logger.add(handler, format="{message}")
+logger.add(LogdHandler("127.0.0.1:1774", "loguru"), format=lambda record: "{message}")
 
 for n, text in enumerate(records):
-    logger.bind(n=n).info("{}", text)
-handler.close()
+    logger.info("{}", text, n=n)
+try:
+    raise ValueError("boom")
+except ValueError:
+    logger.exception("failed")

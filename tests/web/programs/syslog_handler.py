@@ -13,4 +13,3 @@ logging.basicConfig(handlers=[handler], level="INFO", format="%(name)s: %(messag
 
 for text in records:
     logging.info("%s", text)
-logging.shutdown()

@@ -1,4 +1,4 @@
-"""structlog through Python's logging, with LogdHandler."""
+"""structlog through Python's logging: its values become fields of LogdHandler's JSON."""
 
 import json
 import logging
@@ -20,4 +20,3 @@ logger = structlog.get_logger("shop").bind(order=17)
 
 for n, text in enumerate(records):
     logger.info(text, n=n)
-logging.shutdown()
