@@ -109,20 +109,15 @@ def rsyslog(directory: Path, action: str) -> list[str]:
     return [program("rsyslogd"), *arguments, str(modules)]
 
 
-def syslog_ng(directory: Path, url: str, body: str) -> list[str]:
-    """It reads the file `lines` and posts it in this form, many lines at a time."""
+def syslog_ng(directory: Path, destination: str) -> list[str]:
+    """It reads the file `lines` and sends it to this destination."""
     modules = module("syslog-ng/*/libhttp.so")
     (directory / "syslog-ng.conf").write_text(
         f"""@version: 3.38
         options {{ time-reopen(1); stats-freq(0); }};
         source lines {{ file("{directory}/lines" flags(no-parse) follow-freq(0.1)
             log-iw-size(10000) log-fetch-limit(1000)); }};
-        destination logd {{
-            http(url("{url}") method("POST") body('{body}') delimiter("\\n")
-                 body-suffix("\\n") headers("Content-Type: text/plain") batch-lines(1000)
-                 batch-timeout(100) timeout({HANG_S:.0f})
-                 workers(1) persist-name("logd") retries(1000));
-        }};
+        destination logd {{ {destination}; }};
         log {{ source(lines); destination(logd); flags(flow-control); }};
         """
     )
@@ -130,25 +125,3 @@ def syslog_ng(directory: Path, url: str, body: str) -> list[str]:
     arguments = [f"--{name}={directory}/{file}" for name, file in files.items()]
     arguments += ["--foreground", "--no-caps", "--stderr", f"--module-path={modules}"]
     return [program("syslog-ng"), *arguments]
-
-
-def pino(directory: Path, url: str, count: int) -> list[str]:
-    """A Node.js program that logs, and ends when all of it was sent."""
-    if not (NODE_MODULES / "pino-loki").exists():
-        missing("pino-loki is not there")
-    (directory / "node_modules").symlink_to(NODE_MODULES)
-    (directory / "log.cjs").write_text(
-        f"""
-        const pino = require("pino");
-        const options = {{
-            host: "{url}", labels: {{ app: "pino" }}, batching: {{ interval: 1, maxBufferSize: 0 }},
-        }};
-        const transport = pino.transport({{ target: "pino-loki", options }});
-        const logger = pino(transport);
-        transport.on("ready", () => {{
-            for (let n = 0; n < {count}; n++) logger.info({{ n }}, "line " + n);
-            transport.end();
-        }});
-        """
-    )
-    return [program("node"), "log.cjs"]

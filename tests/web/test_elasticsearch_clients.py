@@ -65,3 +65,12 @@ def test_winston_loki(target: Target) -> None:
     entries = [json.loads(message) for message in client_programs.stored(target, "winston")]
     assert [json.loads(entry["line"])["message"] for entry in entries] == texts
     assert entries[0]["labels"] == {"level": "info", "app": "winston"}
+
+
+def test_pino_loki(target: Target) -> None:
+    client_programs.needs_node_client("pino-loki")
+    texts = client_programs.records()
+    client_programs.run(target, "pino_loki.cjs", texts)
+    entries = [json.loads(message) for message in client_programs.stored(target, "pino-loki")]
+    assert [json.loads(entry["line"])["msg"] for entry in entries] == texts
+    assert entries[0]["labels"]["app"] == "pino-loki"

@@ -9,9 +9,9 @@ const loki = new LokiTransport({
     json: true,
     labels: { app: "winston" },
     format: winston.format.json(),
-    interval: 1,
     onConnectionError: (error) => console.error(error),
 });
 const logger = winston.createLogger({ transports: [loki] });
 for (const text of records) logger.info(text);
-loki.flush().then(() => loki.close());
+logger.on("finish", () => loki.close());
+logger.end();
