@@ -13,6 +13,8 @@ import pytest
 from . import client_programs, shippers
 from .client_programs import COUNT, Target
 
+LOGGER = "logger --server 127.0.0.1 --port 1514 --tcp --size 64KiB"
+
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
@@ -47,14 +49,12 @@ def test_logger(target: Target, framing: list[str]) -> None:
         shippers.missing("there is no logger")
     texts = client_programs.one_line_records()
     start = client_programs.end_of(target, "syslog")
-    command = client_programs.with_ports(
-        target, "logger --server 127.0.0.1 --port 1514 --tcp --size 64KiB --tag test"
-    )
+    command = client_programs.with_ports(target, LOGGER)
     lines = "".join(f"{text}\n" for text in texts).encode()
     client_programs.finished(
         [*command.split(), *framing], target.directory, dict(os.environ), lines
     )
     found = client_programs.received(target, "syslog", COUNT, start)
-    wanted = re.compile(rb"<13>1 \S+ \S+ test - - \[.*?\] (.*)", re.DOTALL)
+    wanted = re.compile(rb"<13>1 \S+ \S+ \S+ - - \[.*?\] (.*)", re.DOTALL)
     matches = [wanted.fullmatch(message) for message in found]
     assert [match and match[1].decode() for match in matches] == texts

@@ -7,6 +7,6 @@ from pathlib import Path
 from httpie.core import main
 
 for text in json.loads(Path("records.json").read_text()):
-    arguments = ["POST", "127.0.0.1:1775/topics/httpie", f"message={text}"]
+    arguments = ["POST", "http://127.0.0.1:1775/topics/app", f"message={text}"]
     if main(["http", "--ignore-stdin", "--check-status", "--quiet", *arguments]):
         sys.exit(f"httpie failed with {arguments}")
