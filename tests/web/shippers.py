@@ -25,6 +25,9 @@ from logd.errors import NotFound
 UNPACKED = ROOT / "build" / "shippers"
 NODE_MODULES = ROOT / "build" / "npm" / "node_modules"
 _LIBRARIES = ("usr/lib/syslog-ng", "usr/lib/*-linux-gnu", "lib/*-linux-gnu")
+DOCUMENT = """template(name="document" type="list" option.jsonf="on") {
+    property(outname="message" name="msg" format="jsonf")
+}"""
 
 
 def program(name: str) -> str:
@@ -95,13 +98,10 @@ def rsyslog(directory: Path, action: str) -> list[str]:
         global(workDirectory="{directory}" maxMessageSize="64k")
         module(load="imfile")
         module(load="omelasticsearch")
-        template(name="document" type="list" option.jsonf="on") {{
-            property(outname="message" name="msg" format="jsonf")
-        }}
+        {DOCUMENT}
         input(type="imfile" File="{directory}/lines" Tag="test:" Ruleset="out")
         ruleset(name="out") {{
-            action({action}
-                action.resumeRetryCount="-1" action.resumeInterval="1")
+            {action}
         }}
         """
     )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from daemon import ROOT
+
+from . import shippers
 
 HERE = Path(__file__).parent
 HEAD = "| client | version | settings | works | does not work |"
@@ -27,12 +30,12 @@ TESTED_IN = {
     "logger (util-linux)": ["test_syslog_clients.py"],
     "python-logstash": ["programs/logstash_tcp.py"],
     "rsyslog, `omfwd`": ["test_shippers.py"],
-    "rsyslog, `omelasticsearch`": ["test_shippers.py"],
+    "rsyslog, `omelasticsearch`": ["test_shippers.py", "shippers.py"],
     "syslog-ng, `http()`": ["test_shippers.py"],
     "loguru": ["programs/loguru_sink.py"],
     "structlog": ["programs/structlog_fields.py"],
 }
-NOT_SENDING = {"Prometheus (promtool)"}  # it only reads; test_metrics.py
+PROMETHEUS = "Prometheus (promtool)"  # it only reads; test_metrics.py checks what
 
 
 class Row(NamedTuple):
@@ -57,18 +60,17 @@ def plain(text: str) -> str:
     return re.sub(r",(?=[)\]}])", "", re.sub(r"\s+", "", text))
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row.client)
-def test_settings_are_those_of_the_tests(row: Row) -> None:
-    if row.client in NOT_SENDING:
-        return
-    tested = [plain((HERE / name).read_text()) for name in TESTED_IN[row.client]]
+@pytest.mark.parametrize("client", TESTED_IN)
+def test_settings_are_those_of_the_tests(client: str) -> None:
+    [row] = [row for row in rows() if row.client == client]
+    tested = [plain((HERE / name).read_text()) for name in TESTED_IN[client]]
     assert row.settings
     for setting in row.settings:
         assert any(plain(setting) in source for source in tested), setting
 
 
 def test_every_program_is_in_the_table() -> None:
-    assert {row.client for row in rows()} == TESTED_IN.keys() | NOT_SENDING
+    assert {row.client for row in rows()} == TESTED_IN.keys() | {PROMETHEUS}
     named = {name for names in TESTED_IN.values() for name in names}
     more = {"programs/httpie_objects.py", "programs/structlog_json.py"}  # second ways of a row
     written = {f"programs/{path.name}" for path in (HERE / "programs").glob("*.*")}
@@ -86,3 +88,12 @@ def test_versions_are_those_that_are_installed() -> None:
     for row in rows():
         if row.client in installed:
             assert row.version == ", ".join(installed[row.client]), row.client
+
+
+def test_prometheus_accepts_its_settings(tmp_path: Path) -> None:
+    promtool = shippers.program("promtool")
+    [row] = [row for row in rows() if row.client == PROMETHEUS]
+    (tmp_path / "prometheus.yml").write_text("\n".join(row.settings))
+    command = [promtool, "check", "config", "prometheus.yml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -28,11 +28,13 @@ ALL = Counter(dict.fromkeys(range(COUNT), 1))
 _NUMBER = re.compile(rb"line ([0-9]+)")
 _SAID = re.compile(r"syslog at \S+:([0-9]+)")
 
-BULK = """type="omelasticsearch" server="127.0.0.1" serverport="1775" bulkmode="on"
+BULK = """action(type="omelasticsearch" server="127.0.0.1" serverport="1775" bulkmode="on"
     template="document" searchIndex="app" searchType="" maxbytes="1m"
-    queue.type="LinkedList" queue.dequeueBatchSize="500" queue.timeoutShutdown="1000" """
-FORWARD = """type="omfwd" target="127.0.0.1" port="1514" protocol="tcp"
-    TCP_Framing="octet-counted" template="RSYSLOG_SyslogProtocol23Format" """
+    queue.type="LinkedList" queue.dequeueBatchSize="500" queue.timeoutShutdown="1000"
+    action.resumeRetryCount="-1" action.resumeInterval="1")"""
+FORWARD = """action(type="omfwd" target="127.0.0.1" port="1514" protocol="tcp"
+    TCP_Framing="octet-counted" template="RSYSLOG_SyslogProtocol23Format"
+    action.resumeRetryCount="-1" action.resumeInterval="1")"""
 POST = r"""http(url("http://127.0.0.1:1775/topics/app") method("POST") body("${MESSAGE}")
     delimiter("\n") body-suffix("\n") headers("Content-Type: text/plain") batch-lines(1000)
     batch-timeout(100) timeout(30) workers(1) persist-name("logd") retries(1000))"""
