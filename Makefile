@@ -165,10 +165,10 @@ build/npm/ready: tests/web/package.json
 		npm install --prefix build/npm --silent --no-audit --no-fund --no-progress && touch $@ || \
 		echo "tests with clients for Node.js will be skipped"
 
-# Clients of other projects for Python: in directories of their own, since two versions of one exclude each other.
+# Third-party clients for Python, each set in its own directory: two versions of elasticsearch-py cannot share one.
 build/clients/ready: tests/web/requirements.txt
 build/clients-elasticsearch-8/ready: tests/web/requirements-elasticsearch-8.txt
-build/clients/ready build/clients-elasticsearch-8/ready: $(READY) constraints.txt
+build/clients/ready build/clients-elasticsearch-8/ready: constraints.txt | $(READY)
 	@rm -rf $(@D)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt --target $(@D) \
 		-r $(filter %.txt,$(filter tests/%,$^)) && touch $@ || echo "tests with $(@D) will be skipped"
