@@ -52,7 +52,7 @@ def write_lines(directory: Path, first: int = 0, count: int = COUNT) -> None:
 
 
 def numbers(found: list[bytes]) -> Counter[int]:
-    """How often each line is there."""
+    """How often each line is there; the keys are in the order in which the lines were stored."""
     matches = [_NUMBER.search(message) for message in found]
     assert all(matches), found[:3]
     return Counter(int(match[1]) for match in matches if match)
@@ -104,6 +104,7 @@ def test_every_line_once(
     with shippers.process(shipper(tmp_path, daemon.http), tmp_path):
         shippers.wait_for(daemon, "app", COUNT)
     assert delivered(daemon, "app") == ALL
+    assert list(delivered(daemon, "app")) == list(ALL)  # in order
     assert text(messages(daemon.stored("app"))[0]) == TEXT
 
 
@@ -180,6 +181,7 @@ def test_rsyslog_forwards_syslog(tmp_path: Path, framing: str) -> None:
         with shippers.process(forwarding(tmp_path, daemon, framing), tmp_path):
             shippers.wait_for(daemon, "syslog", COUNT)
         assert delivered(daemon, "syslog") == ALL
+        assert list(delivered(daemon, "syslog")) == list(ALL)  # in order
         first = messages(daemon.stored("syslog"))[0]
     assert re.fullmatch(rb'<\d+>1 \S+ \S+ test - - - line 0 \xc3\xa9 "quoted" \\ %', first), first
 
