@@ -22,6 +22,7 @@ from daemon import HANG_S, Daemon, lasting_address, messages, running
 from logd import Client, Reader
 
 from . import shippers
+from .shippers import wait_for
 
 COUNT = 10_000
 ALL = Counter(dict.fromkeys(range(COUNT), 1))
@@ -102,7 +103,7 @@ def test_every_line_once(
 ) -> None:
     write_lines(tmp_path)
     with shippers.process(shipper(tmp_path, daemon.http), tmp_path):
-        shippers.wait_for(daemon, "app", COUNT)
+        wait_for(daemon, "app", COUNT)
     assert delivered(daemon, "app") == ALL
     assert list(delivered(daemon, "app")) == list(ALL)  # in order
     assert text(messages(daemon.stored("app"))[0]) == TEXT
@@ -116,14 +117,14 @@ def test_nothing_is_lost_when_the_daemon_restarts(tmp_path: Path, shipper: Shipp
         running(tmp_path, "--http-host", address) as daemon,
         shippers.process(shipper(tmp_path, address), tmp_path),
     ):
-        shippers.wait_for(daemon, "app", 1)
+        wait_for(daemon, "app", 1)
         assert daemon.stop() == 0
         write_lines(tmp_path, COUNT // 2, COUNT // 2)
         refuse_twice(address)
         daemon.start()
-        shippers.wait_for(daemon, "app", COUNT)
+        wait_for(daemon, "app", COUNT)
         while missing := COUNT - len(found := received(daemon, "app")):
-            shippers.wait_for(daemon, "app", found.total() + missing)
+            wait_for(daemon, "app", found.total() + missing)
 
 
 def refuse_twice(address: str) -> None:
@@ -160,7 +161,7 @@ def test_nothing_is_lost_when_the_disk_is_full(
             give_up_s = time.monotonic() + HANG_S
             while int(client.stats()["refused"]) < 2:
                 assert time.monotonic() < give_up_s, "nothing was refused"
-        shippers.wait_for(daemon, "app", COUNT)
+        wait_for(daemon, "app", COUNT)
         assert delivered(daemon, "app") == ALL
 
 
@@ -179,7 +180,7 @@ def test_rsyslog_forwards_syslog(tmp_path: Path, framing: str) -> None:
     write_lines(tmp_path)
     with running(tmp_path, "--syslog-host", "127.0.0.1:0") as daemon:
         with shippers.process(forwarding(tmp_path, daemon, framing), tmp_path):
-            shippers.wait_for(daemon, "syslog", COUNT)
+            wait_for(daemon, "syslog", COUNT)
         assert delivered(daemon, "syslog") == ALL
         assert list(delivered(daemon, "syslog")) == list(ALL)  # in order
         first = messages(daemon.stored("syslog"))[0]
@@ -194,5 +195,5 @@ def test_a_full_disk_holds_a_syslog_sender_back(tmp_path: Path) -> None:
             with full(daemon):
                 shipping.enter_context(shippers.process(command, tmp_path))
                 daemon.wait_said("syslog: no-space")
-            shippers.wait_for(daemon, "syslog", COUNT)
+            wait_for(daemon, "syslog", COUNT)
         assert delivered(daemon, "syslog") == ALL
