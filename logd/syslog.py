@@ -1,4 +1,4 @@
-"""Syslog over TCP: RFC 5424 or the older form, octet-counted or by lines (RFC 6587).
+"""Syslog over TCP: RFC 5424 or RFC 3164, octet-counted or terminated by LF or NUL (RFC 6587).
 
 Off unless `syslog-host` is set. Each frame is one message of the topic `syslog-topic`, as it came;
 nothing is parsed away. Syslog over TCP has no acknowledgement: what a sender had written when
@@ -27,16 +27,27 @@ MAX_FRAME_BYTES = 64 * 1024
 _RETRY_S = 0.5
 _COUNT = re.compile(rb"([1-9][0-9]{0,6}) ")
 _STARTS_COUNT = re.compile(rb"[1-9][0-9]{0,6}")
+_BLANK = re.compile(rb"[\r\n\0]+")  # between records
+_NEXT_LINE = re.compile(rb"\n<[0-9]{1,3}>")
+_LOOKAHEAD_BYTES = 5  # of _NEXT_LINE that may be there before it matches
 _log = logging.getLogger("logd")
 
 
 class Frames:
-    """Bytes in, frames out. Which framing it is shows each frame's first byte: a digit or `<`."""
+    """Split a byte stream into syslog records; the result does not depend on how it was cut.
+
+    A record that starts with a number and a space is octet-counted. Any other ends at LF or NUL,
+    whichever comes first. Once a NUL has ended a record, the sender terminates with NUL, as
+    Python's SysLogHandler does, and LF is content from then on. A LF that is followed by the
+    `<priority>` of another record shows that it does not after all.
+    """
 
     def __init__(self) -> None:
         self._rest = b""
-        self.cut = 0  # frames that were longer than MAX_FRAME_BYTES, and lost their end
-        self._skips_line = False
+        self.cut = 0  # records that were longer than MAX_FRAME_BYTES, and lost their end
+        self._ends_with_nul = False
+        self._searched_bytes = 0  # of the rest: no terminator begins in them
+        self._skips_record = False
         self._skip_bytes = 0
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -52,26 +63,32 @@ class Frames:
         return frames
 
     def end(self) -> list[bytes]:
-        """A last line may lack its end; a counted frame that is not all here is none."""
+        """A last record may lack its terminator; an incomplete counted frame is dropped."""
         rest, self._rest = self._rest, b""
-        return [rest] if rest and not _STARTS_COUNT.match(rest) else []
+        if self._skips_record or _STARTS_COUNT.match(rest):
+            return []
+        record = _without_line_end(rest)
+        return [record] if record else []
 
     def _frame(self, data: bytes, at: int, frames: list[bytes]) -> int:
-        """Take one frame from `at` on; where the next begins, or -1: it is not all here."""
+        """Take one record at `at`; return where the next begins, or -1 if more data is needed."""
         if self._skip_bytes:
             skipped = min(self._skip_bytes, len(data) - at)
             self._skip_bytes -= skipped
             return at + skipped
-        if self._skips_line:
-            end = data.find(b"\n", at)
-            self._skips_line = end < 0
-            return end + 1 if end >= 0 else len(data)
-        count = _COUNT.match(data, at)
-        if count is not None:
-            return self._counted(data, count, frames)
-        if _STARTS_COUNT.fullmatch(data, at):
-            return -1
-        return self._line(data, at, frames)
+        if self._skips_record:
+            return self._skip(data, at)
+        if not self._searched_bytes:
+            blank = _BLANK.match(data, at)
+            if blank is not None:
+                self._ends_with_nul |= b"\0" in blank[0]
+                return blank.end()
+            count = _COUNT.match(data, at)
+            if count is not None:
+                return self._counted(data, count, frames)
+            if _STARTS_COUNT.fullmatch(data, at):
+                return -1
+        return self._terminated(data, at, frames)
 
     def _counted(self, data: bytes, count: re.Match[bytes], frames: list[bytes]) -> int:
         start, size = count.end(), int(count[1])
@@ -84,19 +101,49 @@ class Frames:
             self._skip_bytes = size - kept
         return start + kept
 
-    def _line(self, data: bytes, at: int, frames: list[bytes]) -> int:
-        end = data.find(b"\n", at)
-        if end < 0 and len(data) - at <= MAX_FRAME_BYTES:
+    def _terminated(self, data: bytes, at: int, frames: list[bytes]) -> int:
+        end = self._terminator(data, at + self._searched_bytes)
+        if end < 0 and len(data) - at <= MAX_FRAME_BYTES + _LOOKAHEAD_BYTES:
+            self._searched_bytes = max(0, len(data) - at - _LOOKAHEAD_BYTES)
             return -1
-        line = data[at : end if end >= 0 else len(data)]
-        if len(line) > MAX_FRAME_BYTES:
+        self._searched_bytes = 0
+        record = data[at : end if end >= 0 else len(data)]
+        if len(record) > MAX_FRAME_BYTES:
             self.cut += 1
-            line = line[:MAX_FRAME_BYTES]
-            self._skips_line = end < 0
-        line = line.removesuffix(b"\r").rstrip(b"\0")
-        if line:
-            frames.append(line)
-        return end + 1 if end >= 0 else len(data)
+            record = record[:MAX_FRAME_BYTES]
+        record = _without_line_end(record)
+        if record:
+            frames.append(record)
+        if end < 0:
+            self._skips_record = True
+            return len(data) - _LOOKAHEAD_BYTES
+        return end + 1
+
+    def _terminator(self, data: bytes, at: int) -> int:
+        """Where the record ends, or -1; notes which terminator the sender uses."""
+        end = data.find(b"\0", at)
+        if not self._ends_with_nul:
+            line_end = data.find(b"\n", at, end if end >= 0 else len(data))
+            self._ends_with_nul = end >= 0 > line_end
+            return line_end if line_end >= 0 else end
+        next_record = _NEXT_LINE.search(data, at, end if end >= 0 else len(data))
+        if next_record is None:
+            return end
+        self._ends_with_nul = False
+        return next_record.start()
+
+    def _skip(self, data: bytes, at: int) -> int:
+        """Drop the rest of a record that was too long."""
+        end = self._terminator(data, at)
+        if end >= 0:
+            self._skips_record = False
+            return end + 1
+        kept_from = len(data) - _LOOKAHEAD_BYTES
+        return kept_from if kept_from > at else -1
+
+
+def _without_line_end(record: bytes) -> bytes:
+    return record.removesuffix(b"\n").removesuffix(b"\r")
 
 
 class Sender(asyncio.Protocol):
