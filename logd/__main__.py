@@ -53,7 +53,7 @@ def serve(ctx: typer.Context, version: bool, **flags: Any) -> None:
     except LogdError as error:
         sys.exit(f"logd: {error.text}")
     _settle_heap()
-    form = logs.set_up(settings.log_format, os.environ)
+    form = logs.set_up(settings.log_format, settings.log_level, os.environ)
     faulthandler.enable()  # a watchdog ends a hung daemon by SIGABRT: the log says where
     try:
         uvloop.run(run())

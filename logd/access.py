@@ -97,16 +97,13 @@ class Access:
 
     def __init__(self, by_sum: dict[bytes, Grant], by_certificate: dict[str, Grant]) -> None:
         self._by_sum, self._by_certificate = by_sum, by_certificate
-        self._wrong, self._last = 0, ""
 
-    def of_token(self, token: bytes, who: str) -> Grant:
-        """`who` is the address that is named in the log when the token is wrong."""
+    def of_token(self, token: bytes) -> Grant:
         presented, found = token_sum(token), None
         for known, grant in self._by_sum.items():
             if hmac.compare_digest(known, presented):
                 found = grant
         if found is None:
-            self._wrong, self._last = self._wrong + 1, who
             raise Unauthorized("this token is not known here; see the daemon's access file")
         return found
 
@@ -118,11 +115,6 @@ class Access:
         """The grant of this name as it is now."""
         grants = (*self._by_sum.values(), *self._by_certificate.values())
         return next((grant for grant in grants if grant.name == name), None)
-
-    def report(self) -> str | None:
-        """What to tell the operator about wrong tokens since the last report."""
-        wrong, self._wrong = self._wrong, 0
-        return f"{wrong} wrong tokens, the last from {self._last}" if wrong else None
 
 
 def new_token() -> str:

@@ -7,6 +7,7 @@ entered leaves exactly once, and those who were turned away count against nobody
 from __future__ import annotations
 
 import ipaddress
+import logging
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from typing import NamedTuple
 from logd.config import Config
 from logd.errors import Busy
 
+log = logging.getLogger("logd")
 _MAX_ANSWERED = 256  # of those turned away, at a time; the others are cut off without a word
 
 
@@ -51,6 +53,7 @@ class Admission:
             return entry._replace(refusal=refusal, is_answered=self.turned_away <= _MAX_ANSWERED)
         self.open += 1
         self._by_home[entry.home] = self._by_home.get(entry.home, 0) + 1
+        log.debug("connection from %s opened; %d are open", address, self.open)
         return entry
 
     def leave(self, entry: Entry) -> None:
@@ -58,6 +61,7 @@ class Admission:
             self.turned_away -= 1
             return
         self.open -= 1
+        log.debug("connection from %s closed; %d are open", entry.address, self.open)
         left = self._by_home[entry.home] - 1
         if left:
             self._by_home[entry.home] = left

@@ -74,10 +74,13 @@ class Asking:
         return request if self._grant is None else self._grant.admit(request)
 
     async def reply(self, request: Request) -> Reply:
-        """The answer to any command but a push, as the protocol has it."""
+        """The answer to any command but a push; raises what it is refused with."""
         asked = _Asked(self.service)
         self.service.handle(self._check(request), asked)
-        return await asked.answer
+        reply = await asked.answer
+        if reply.error is not None:
+            raise reply.error
+        return reply
 
     async def text(self, request: Request) -> bytes:
         """What STATS, TOPICS and their kind answer; raises what they are refused with."""

@@ -21,6 +21,7 @@ from logd.units import Unit
 from logd.units import address as address
 
 LOG_FORMATS = ("auto", "text", "json", "journal")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 FSYNC_MODES = ("never", "interval", "batches", "always")
 DEFAULT = "default"
 
@@ -160,6 +161,11 @@ class Config:
         "the daemon's own log: text, json or journal; auto is text on a terminal, journal where"
         " journald reads it, else json",
         fixed=True,
+    )
+    log_level: str = _setting(
+        "info",
+        units.one_of(*LOG_LEVELS),
+        "the least severe lines of that log: debug, info, warning or error",
     )
 
     sections: tuple[tuple[str, dict[str, Any]], ...] = ()  # TOML's [topics.<glob>], in order

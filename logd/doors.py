@@ -42,13 +42,6 @@ class Doors:
         connections.budget.limit_bytes = config.max_unfinished_bytes
         gated.judge_again(connections)
 
-    def report(self) -> None:
-        """Once a second: tell the operator of those who tried the wrong token."""
-        granted = self._connections.service.access
-        told = granted.report() if granted is not None else None
-        if told is not None:
-            log.warning("%s", told)
-
 
 def _access(config: Config) -> access.Access | None:
     if not config.access_file:

@@ -9,15 +9,22 @@ from __future__ import annotations
 
 
 class LogdError(Exception):
-    """Something was refused. `text` is one sentence that says what to do about it."""
+    """Something was refused. `text` is one sentence that says what to do about it.
+
+    `log_text` is for the daemon's log instead: it may name files of the server, which a client
+    must not see, and must not quote input that may be a secret.
+    """
 
     code = "internal"
     status = 500
     closes = False
 
-    def __init__(self, text: str, *, closes: bool | None = None) -> None:
+    def __init__(
+        self, text: str, *, closes: bool | None = None, log_text: str | None = None
+    ) -> None:
         super().__init__(text)
         self.text = text
+        self.log_text = text if log_text is None else log_text
         if closes is not None:
             self.closes = closes
 

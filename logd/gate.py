@@ -15,10 +15,8 @@ from logd.requests import Auth, Mixed, Ping, Push, Pushes, Refused, Request
 
 
 class Gate:
-    def __init__(
-        self, access: Access | None, max_topics: int, who: str, grant: Grant | None = None
-    ) -> None:
-        self._access, self._max_topics, self.who = access, max_topics, who
+    def __init__(self, access: Access | None, max_topics: int, grant: Grant | None = None) -> None:
+        self._access, self._max_topics = access, max_topics
         self._grant = grant
         self.pushed: set[str] = set()  # topics that this connection may push to, as far as known
         self._counted: set[str] = set()  # those that it has pushed to, whoever it was then
@@ -44,7 +42,7 @@ class Gate:
 
     def _admitted(self, request: Request) -> Request:
         if isinstance(request, Auth) and self._access is not None:
-            self._grant = self._access.of_token(request.token, self.who)
+            self._grant = self._access.of_token(request.token)
             self.pushed.clear()
             return Ping()  # which is answered as this is
         if not self.is_known:

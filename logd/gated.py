@@ -27,15 +27,13 @@ class GatedConnection(Connection):
         if access is not None:
             names = certificate_names(transport.get_extra_info("peercert"))
             grant = access.of_certificate(names)
-        self.open_gate("", grant)
+        self.open_gate(grant)
         super().connection_made(transport)
-        if self.entry is not None:
-            self.gate.who = self.entry.address
 
-    def open_gate(self, who: str, grant: Grant | None) -> None:
+    def open_gate(self, grant: Grant | None) -> None:
         config = self._service.config
         self._made_at_s = self._connections.now_s
-        self.gate = Gate(self._service.access, config.max_topics_per_connection, who, grant)
+        self.gate = Gate(self._service.access, config.max_topics_per_connection, grant)
         if not self.gate.is_known:
             self.parser = Parser(config.max_batch_bytes, _NOTHING)
 

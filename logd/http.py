@@ -34,6 +34,7 @@ from logd.asking import Asking
 from logd.commands import Batches
 from logd.config import Config
 from logd.errors import TRY_AGAIN, LogdError, OutOfRange, TooLarge, Unauthorized
+from logd.housekeeping import for_each
 from logd.http_access import CHALLENGES, OPEN_PATHS, grant_of
 from logd.http_guard import SAFE_HEADERS, Guard
 from logd.http_log import post_log
@@ -47,6 +48,7 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 RETRY_AFTER_S = 1
+_LOGGED_PATH = 100  # characters
 _GRACE_S = 1.0  # for what is under way when the daemon stops
 
 
@@ -88,18 +90,36 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         product = [http_elastic.PRODUCT] if http_elastic.names_product(scope["path"]) else []
         send = _with_headers(send, [*SAFE_HEADERS, *product])
+        send = self._noting_rejections(scope, send)
         try:
             self._guard.check(scope["headers"])
             access = self.asking.service.access
             if access is not None and scope["path"] not in OPEN_PATHS:
                 scope["grant"] = grant_of(access, scope)
         except LogdError as error:
+            scope["rejection"] = error
             await _refusal(error)(scope, receive, send)  # type: ignore[arg-type]
             return
         if scope["path"] == "/log" and scope["method"] == "POST":
             await post_log(self._connections, scope, receive, send)
         else:
             await self._app(scope, receive, send)  # type: ignore[arg-type]
+
+    def _noting_rejections(self, scope: Scope, send: Send) -> Send:
+        """Let the daemon's log say what was rejected, whatever answered it."""
+
+        async def noting(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start" and message["status"] >= 400:
+                rejections = self.asking.service.rejections
+                client = scope["client"][0] if scope["client"] else ""
+                if (error := scope.get("rejection")) is not None:
+                    rejections.note(error, client)
+                elif scope["path"] not in OPEN_PATHS:  # a 503 of /readyz is an answer
+                    what = f"{scope['method']} {scope['path'][:_LOGGED_PATH]}"
+                    rejections.note_code(f"http-{message['status']}", client, what)
+            await send(message)
+
+        return noting
 
     # -- routes ---------------------------------------------------------------------------------
 
@@ -175,6 +195,7 @@ class App:
         async with self._body(request) as body:
             items = http_ingest.bulk_items(body, request.path_params.get("index"))
             told, error = await http_ingest.bulk(self._asking(request), items)
+        request.scope["rejection"] = error
         return JSONResponse(told) if error is None else _refusal(error, told)
 
     async def document(self, request: Request) -> Response:
@@ -239,6 +260,7 @@ class App:
 
 async def refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, LogdError)
+    request.scope["rejection"] = error
     return _refusal(error)
 
 
@@ -314,17 +336,22 @@ class HttpServer:
         """Listen; the bound socket. `passed` listens already, and is used instead."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = passed or socket.create_server((host, port), family=family, backlog=1024)
-        self._serving = asyncio.ensure_future(self._server.serve([listening]))
+        serving = self._server.serve([listening])
+        self._serving = asyncio.get_running_loop().create_task(serving, name="HTTP server")
         while not self._server.started:
             if self._serving.done():
                 await self._serving
             await asyncio.sleep(0.001)
         return listening
 
+    def call_when_ended(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
+        assert self._serving is not None
+        self._serving.add_done_callback(ended)
+
     def sweep(self, now_s: float) -> None:
         """Once a second: cut off who is too slow."""
-        for connection in list(self._server.server_state.connections):
-            connection.check(now_s)  # type: ignore[union-attr]
+        connections = list(self._server.server_state.connections)
+        for_each(connections, lambda connection: connection.check(now_s))  # type: ignore[union-attr]
 
     async def stop(self) -> None:
         """Take no more requests; what is under way has a second.

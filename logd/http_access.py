@@ -23,8 +23,7 @@ def grant_of(access: Access, scope: dict[str, Any]) -> Grant:
     if len(given) > 1:
         raise BadRequest("a header that may come once came twice", closes=True)
     if given:
-        who = scope["client"][0] if scope["client"] else ""
-        return access.of_token(_token(given[0]), who)
+        return access.of_token(_token(given[0]))
     grant = access.of_certificate(scope["client_names"])
     if grant is None:
         raise Unauthorized("show a token: Authorization: Bearer <token>")

@@ -105,6 +105,10 @@ class Exchange(CopyingConnection):
         self._write = streams.write
         connections.open.add(self)
 
+    @property
+    def client(self) -> str:
+        return self._streams.address
+
     def abandon(self) -> None:
         """The client is gone."""
         self._streams.abort()
@@ -113,7 +117,7 @@ class Exchange(CopyingConnection):
 class GatedExchange(GatedConnection, Exchange):
     def __init__(self, connections: Connections, streams: _Streams, grant: Grant | None) -> None:
         Exchange.__init__(self, connections, streams)
-        self.open_gate(streams.address, grant)
+        self.open_gate(grant)
 
 
 async def post_log(connections: Connections, scope: Any, receive: Receive, send: Send) -> None:

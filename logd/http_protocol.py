@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from logd.access import certificate_names
 from logd.admission import Entry
-from logd.errors import BadRequest, TooLarge
+from logd.errors import BadRequest, LogdError, TooLarge
 from logd.service import Service
 from logd.tls import is_secure, peer_address
 
@@ -45,11 +45,13 @@ class HttpProtocol(HttpToolsProtocol):
         self._refusal = b""  # to be sent behind the answers to what came before it
         address, secure = peer_address(transport), is_secure(transport)
         self.entry = self.service.admission.enter(address, had_turn=secure)
-        if not self.entry.is_answered:
+        refusal = self.entry.refusal
+        if refusal is not None and not self.entry.is_answered:
+            self.service.rejections.note(refusal, address)
             self._is_refused = True
             transport.abort()
-        elif (refusal := self.entry.refusal) is not None:
-            self._refuse(refusal.status, refusal.code, refusal.text)
+        elif refusal is not None:
+            self._refuse(refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.entry is not None:
@@ -72,11 +74,13 @@ class HttpProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._is_in_head and self._head_bytes > MAX_HEAD_BYTES:
             text = f"the head of a request has at most {MAX_HEAD_BYTES} bytes"
-            self._refuse(431, TooLarge.code, text)
+            self._refuse(TooLarge(text), status=431)
 
-    def _refuse(self, status: int, code: str, text: str) -> None:
+    def _refuse(self, error: LogdError, status: int | None = None) -> None:
         """Answer without having read everything, once all requests before this are answered."""
-        body = b'{"error":"%s","text":"%s"}' % (code.encode(), text.encode())
+        self.service.rejections.note(error, self.entry.address if self.entry is not None else "")
+        status = status or error.status
+        body = b'{"error":"%s","text":"%s"}' % (error.code.encode(), error.text.encode())
         headers = [b"connection: close", b"content-type: application/json"]
         headers += [
             b"content-length: %d" % len(body),
@@ -149,7 +153,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, BadRequest.code, "the request is not sound HTTP")
+        self._refuse(BadRequest("the request is not sound HTTP"))
 
     # -- time -----------------------------------------------------------------------------------
 

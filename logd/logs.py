@@ -22,7 +22,7 @@ _HIDDEN = (
 _ESCAPED = {code: ascii(chr(code))[1:-1] for code in _HIDDEN}
 
 
-def set_up(form: str, environ: Mapping[str, str], stream: TextIO = sys.stderr) -> str:
+def set_up(form: str, level: str, environ: Mapping[str, str], stream: TextIO = sys.stderr) -> str:
     """Send every record to `stream`. Returns the form that was chosen."""
     if form == "auto":
         form = choose(environ, stream)
@@ -30,8 +30,13 @@ def set_up(form: str, environ: Mapping[str, str], stream: TextIO = sys.stderr) -
     handler.setFormatter(_FORMATTERS[form]())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.INFO)
+    set_level(level)
     return form
+
+
+def set_level(level: str) -> None:
+    """Leave out what is less severe than this: debug, info, warning or error."""
+    logging.getLogger().setLevel(level.upper())
 
 
 def choose(environ: Mapping[str, str], stream: TextIO) -> str:

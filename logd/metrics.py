@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from logd import disk
 from logd.service import VERSION, Service
 
 MAX_TOPICS = 200
@@ -55,18 +54,37 @@ class ServiceCollector(Collector):
         info.add_metric([VERSION], 1)
         yield info
         uptime_s = time.time() - service.started_at
-        free_bytes = disk.free_bytes(service.config.data_dir)
         faulted = sum(bool(topic.damages) for topic in topics)
         yield _gauge("uptime_seconds", "Time since the start", uptime_s)
         yield _gauge("connections", "Connections that are open", service.connections)
         yield _gauge("topics", "Topics there are", len(topics))
         yield _gauge("faulted_topics", "Topics that take no writes because of damage", faulted)
-        yield _gauge("disk_free_bytes", "Free for data on the disk", free_bytes)
+        yield _gauge("disk_free_bytes", "Free for data on the disk", service.store.free_bytes)
         yield _gauge("resident_memory_bytes", "Memory in use", _resident_bytes())
         yield _gauge("open_descriptors", "Open files and sockets", len(os.listdir("/proc/self/fd")))
         yield _counter("reads", "Replies to READ and TAIL", service.counters["reads"])
         yield _counter("read_bytes", "Bytes of those replies", service.counters["read_bytes"])
         yield _counter("refused", "Commands answered with an error", service.counters["refused"])
+
+        yield from self._of_housekeeping()
+
+    def _of_housekeeping(self) -> Iterator[Metric]:
+        housekeeping = self._service.housekeeping
+        failures = CounterMetricFamily(
+            "logd_housekeeping_failures", "Failed runs of a task", labels=["task"]
+        )
+        since = GaugeMetricFamily(
+            "logd_housekeeping_seconds_since_success",
+            "Time since a task last succeeded; it is run once per second",
+            labels=["task"],
+        )
+        for task in housekeeping.tasks.values():
+            failures.add_metric([task.name], task.failures)
+            since.add_metric([task.name], housekeeping.since_success_s(task))
+        yield failures
+        yield since
+        errors = housekeeping.unexpected_errors
+        yield _counter("unexpected_errors", "Exceptions in the event loop, see the log", errors)
 
     def _of_topics(self) -> Iterator[Metric]:
         values = _by_label(self._service)

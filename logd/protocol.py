@@ -255,7 +255,7 @@ class Parser:
             elif verb in COMMANDS and not _HTTP.match(line):
                 out.append(COMMANDS[verb](words[1:]))
             else:
-                raise UnknownCommand(_unknown(line))
+                raise _unknown(line)
         except LogdError as error:
             self._refuse(error, out)
 
@@ -414,7 +414,8 @@ def _plain(topic: str, body: Buffer) -> Request:
     return Pushes(topic, [body], [count] if count > 1 else None)
 
 
-def _unknown(line: bytes) -> str:
+def _unknown(line: bytes) -> UnknownCommand:
     if _HTTP.match(line):
-        return "this port speaks the line protocol, not HTTP"
-    return f"no command {quote(line.split(b' ')[0])}; HELP lists them"
+        return UnknownCommand("this port speaks the line protocol, not HTTP")
+    text = f"no command {quote(line.split(b' ')[0])}; HELP lists them"
+    return UnknownCommand(text, log_text="")  # the word may be a token sent without AUTH

@@ -8,16 +8,16 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from logd import activation, tcp
+from logd import activation, logs, tcp
 from logd.activation import Inherited, bound
 from logd.config import Config, address
 from logd.doors import Doors, raise_open_files
-from logd.errors import LogdError
+from logd.errors import Internal, LogdError
 from logd.notify import Notifier
 from logd.service import Service
 from logd.shown import counted
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from logd.http import HttpServer
 
 log = logging.getLogger("logd")
+FREE_SPACE = "free space"
 _THREADS = 8  # syncs and cold reads that may be under way side by side
 _HOOK_SHARE = 0.7  # of the time for a stop, that a running hook may take
 _HOOK_THREADS = 16  # hooks, each of another topic
@@ -101,8 +102,10 @@ class Server:
         self._stop = asyncio.Event()
         self._http: HttpServer | None = None
         self._syslog: SyslogServer | None = None
+        self._failure = ""  # why it stops, if it was not asked to
 
     async def run(self) -> None:
+        self._loop.set_exception_handler(self._unexpected)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._signalled, number)
         self._loop.add_signal_handler(signal.SIGHUP, self._hung_up)
@@ -115,9 +118,10 @@ class Server:
         await self._start_syslog()
         tcp_at, http_at = bound(listener.sockets[0]), bound(http) if http else "off"
         log.info("ready tcp=%s http=%s data=%s", tcp_at, http_at, self._config.data_dir)
+        self._add_housekeeping()
         self._ready()
-        tasks = [self._loop.create_task(self._sweep())]
-        tasks.append(self._loop.create_task(self._notifier.stay_alive(self._status)))
+        tasks = [self._start_task("housekeeping", self._keep_house())]
+        tasks.append(self._start_task("watchdog", self._notifier.stay_alive(self._status)))
         await self._stop.wait()
         self._notifier.stopping(self._config.stop_timeout_s)
         listener.close()
@@ -125,6 +129,13 @@ class Server:
         for task in tasks:
             task.cancel()
         log.info("stopped")
+        if self._failure:
+            raise Internal(self._failure)
+
+    def _start_task(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work, name=name)
+        task.add_done_callback(self._ended_early)
+        return task
 
     def _open_store(self) -> None:
         """Blocks; the service manager hears how far it is."""
@@ -170,7 +181,9 @@ class Server:
         app = App(self.service, self.connections, self._config)
         self._http = HttpServer(app, self._config, self.connections.tls)
         host, port = address(self._config.http_host)
-        return await self._http.start(host, port, self._inherited.http)
+        listening = await self._http.start(host, port, self._inherited.http)
+        self._http.call_when_ended(self._ended_early)
+        return listening
 
     async def _start_syslog(self) -> None:
         if self._config.syslog_host != "off":
@@ -181,15 +194,34 @@ class Server:
             listener = await self._syslog.start(host, port, self._inherited.syslog)
             log.info("syslog at %s", bound(listener.sockets[0]))
 
-    async def _sweep(self) -> None:
+    def _add_housekeeping(self) -> None:
+        """What is done once per second, in this order."""
+        add = self.service.housekeeping.add
+        add("TCP timeouts", self.connections.sweep)
+        if self._http is not None:
+            http = self._http
+            add("HTTP timeouts", lambda: http.sweep(self.connections.now_s))
+        add(FREE_SPACE, self.store.check_room)
+        add("retention", self.store.check_retention)
+        add("log of rejections", self.service.rejections.report)
+
+    async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(1)
-            self.connections.sweep()
-            if self._http is not None:
-                self._http.sweep(self.connections.now_s)
-            self.store.check_room()
-            self.store.check_retention()
-            self.doors.report()
+            self.service.housekeeping.run()
+
+    def _ended_early(self, task: asyncio.Task[None]) -> None:
+        """A task that has to run until the stop has ended: without it, stop and say why."""
+        if not task.cancelled() and not self._stop.is_set():
+            self._failure = f"{task.get_name()} ended: {task.exception()!r}"
+            log.critical("stopping: %s", self._failure, exc_info=task.exception())
+            self._stop.set()
+
+    def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An exception in a callback, which no one else would see. Those of sockets are not."""
+        if not isinstance(context.get("exception"), OSError):
+            self.service.housekeeping.unexpected_errors += 1
+        loop.default_exception_handler(context)
 
     def reload(self) -> None:
         """Read all settings again and take what can change; say what cannot, or what is wrong."""
@@ -200,13 +232,16 @@ class Server:
         except LogdError as error:
             log.error("SIGHUP: %s; everything stays as it was", error.text)
             return
-        for topic in self.store.configure(config):
+        unchanged = self.store.configure(config)
+        self.service.housekeeping.run_task(FREE_SPACE)
+        for topic in unchanged:
             log.warning("SIGHUP: topic %s syncs as before until a restart", topic)
         if self._http is not None:
             self._http.app.take(config)
         for name in wanted.differences(config):
             log.warning("SIGHUP: %s cannot change before a restart", name)
         changed, self._config = config.differences(self._config), config
+        logs.set_level(config.log_level)
         log.info("SIGHUP: reloaded; changed: %s", ", ".join(changed) or "no setting")
 
     async def _finish(self) -> None:

@@ -31,7 +31,9 @@ from logd.errors import (
     OutOfRange,
 )
 from logd.group import Batch
+from logd.housekeeping import Housekeeping
 from logd.partition import Slice
+from logd.rejections import Rejections
 from logd.requests import (
     HELP_TEXT,
     Auth,
@@ -61,11 +63,15 @@ _MAX_WARM_TRIES = 400  # a reply may touch 64 files, each in several cold places
 
 
 class Reply(NamedTuple):
-    """`head` and, for a large READ, the slices that follow it; `closes` ends the connection."""
+    """`head` and, for a large READ, the slices that follow it; `closes` ends the connection.
+
+    `error` is what `head` carries where the request was rejected.
+    """
 
     head: bytes
     slices: tuple[Slice, ...] = ()
     closes: bool = False
+    error: LogdError | None = None
 
 
 class Door(Protocol):
@@ -82,6 +88,8 @@ class Service:
         self.config = config
         self.scheduler = scheduler
         self.admission = Admission(config, scheduler.monotonic_s)
+        self.rejections = Rejections(scheduler.monotonic_s)
+        self.housekeeping = Housekeeping(scheduler.monotonic_s)
         self.access: Access | None = None  # without one anybody may do everything
         self.started_at = time.time()
         self.counters = dict.fromkeys(("reads", "read_bytes", "refused"), 0)
@@ -171,7 +179,7 @@ class Service:
 
     def refuse(self, error: LogdError, door: Door) -> None:
         self.counters["refused"] += 1
-        door.reply(Reply(error.line(), closes=error.closes))
+        door.reply(Reply(error.line(), closes=error.closes, error=error))
 
     def read(self, read: Read, door: Door, tries: int = 0) -> None:
         """READ: plan, then send; what is not in memory is fetched first, off the loop."""
@@ -234,8 +242,8 @@ class Service:
         return Read(tail.topic, start, tail.messages)
 
     def not_ready(self) -> list[str]:
-        """Why pushes would be refused now, if they would."""
-        return self.store.not_ready()
+        """Why pushes would be refused now, or what the daemon fails to look after."""
+        return self.store.not_ready() + self.housekeeping.problems()
 
     # -- cursors --------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from logd.errors import (
     TopicLimit,
 )
 from logd.hooks import Running
+from logd.housekeeping import for_each
 from logd.partition import Partition
 from logd.repair import Report
 from logd.requests import topic_name
@@ -62,6 +63,7 @@ class Store:
         self._last_sync: tuple[object, float] = (None, 0.0)
         self._is_closing = False
         self._has_room = True
+        self.free_bytes = 0  # as of the last check
         self._lock: File | None = None
 
     def open(self) -> None:
@@ -74,6 +76,7 @@ class Store:
             elif entry.is_dir(follow_symlinks=False):
                 self._open_topic(entry.name)
         disk.sync_directory(self._directory)
+        self.check_room()
 
     def _open_topic(self, name: str) -> None:
         try:
@@ -138,29 +141,29 @@ class Store:
         self.topics.pop(name, None)
 
     def configure(self, config: Config) -> list[str]:
-        """Take other settings while at work; the topics that keep their way of syncing so far."""
+        """Take other settings while at work, `min-free-bytes` at the next check of the free space;
+        the topics that keep their way of syncing so far."""
         self._config = config
-        self.check_room()
         return [name for name, topic in self.topics.items() if not topic.configure(config)]
 
     def not_ready(self) -> list[str]:
         """Why pushes would be refused now, if they would."""
         reasons = ["the daemon is stopping"] if self._is_closing else []
-        if disk.free_bytes(self._directory) < self._config.min_free_bytes:
+        if not self._has_room:
             reasons.append("the disk is full")
         return reasons
 
     def check_room(self) -> None:
         """Once a second: is there as much room on the disk as there is to be?"""
-        has_room = disk.free_bytes(self._directory) >= self._config.min_free_bytes
+        self.free_bytes = disk.free_bytes(self._directory)
+        has_room = self.free_bytes >= self._config.min_free_bytes
         if has_room != self._has_room:
             self._has_room = has_room
             for topic in self.topics.values():
                 topic.has_room = has_room
 
     def check_retention(self) -> None:
-        for topic in list(self.topics.values()):
-            topic.check_retention()
+        for_each(list(self.topics.values()), lambda topic: topic.check_retention())
 
     def close(self, closed: Callable[[], None]) -> None:
         """Finish all writes, sync and close every topic, then call `closed`."""

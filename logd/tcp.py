@@ -18,6 +18,7 @@ from logd.bulk import BulkReceiver
 from logd.errors import LogdError, ShuttingDown
 from logd.express import Express
 from logd.group import Batch
+from logd.housekeeping import for_each
 from logd.protocol import Budget, Parser
 from logd.requests import Mixed, Push, Pushes, Read, Refused, Request
 from logd.sending import FileSender, send
@@ -60,8 +61,7 @@ class Connections:
     def sweep(self) -> None:
         """Once a second: close those that did nothing, or took too long, for too long."""
         self.now_s = self.service.scheduler.monotonic_s()
-        for connection in list(self.open):
-            connection.check(self.now_s)
+        for_each(list(self.open), lambda connection: connection.check(self.now_s))
 
     def stop(self) -> None:
         """Start no more commands; what is under way is answered."""
@@ -91,6 +91,11 @@ class Connection(Express, asyncio.Protocol):
         self._unfinished_since = connections.now_s
         self._unfinished = 0  # which request that is about
 
+    @property
+    def client(self) -> str:
+        """The address of the client, for the log."""
+        return self.entry.address if self.entry is not None else ""
+
     # -- what the loop tells --------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -103,7 +108,8 @@ class Connection(Express, asyncio.Protocol):
         if not secure:
             self._socket = self._transport.get_extra_info("socket").fileno()
         self.entry = self._service.admission.enter(address, had_turn=secure)
-        if not self.entry.is_answered:
+        if self.entry.refusal is not None and not self.entry.is_answered:
+            self._service.rejections.note(self.entry.refusal, address)
             self._closing = True
             self._transport.abort()
         elif self.entry.refusal is not None:
@@ -249,6 +255,7 @@ class Connection(Express, asyncio.Protocol):
     def refused(self, error: LogdError, count: int) -> None:
         """Pushes were refused; some refusals end the connection, once all before is answered."""
         self._service.counters["refused"] += count
+        self._service.rejections.note(error, self.client, count)
         if error.closes:
             self._ending = True
             self._queue.clear()
@@ -257,6 +264,8 @@ class Connection(Express, asyncio.Protocol):
         """The answer to a command that is not a push; it was the only one under way."""
         if self._closing:
             return
+        if reply.error is not None:
+            self._service.rejections.note(reply.error, self.client)
         if reply.slices:
             self._large = reply
             if self._transport.get_write_buffer_size() == 0:

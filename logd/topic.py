@@ -580,10 +580,7 @@ class Topic:
             self._expired += self._left_over
             self._left_over = []
             self._turn_soon()
-        try:
-            self._expiry.check(self._scheduler.now_ms())
-        except (LogdError, OSError):
-            pass  # damage met just now, or no descriptor left: looked at again in a second
+        self._expiry.check(self._scheduler.now_ms())
 
     def _let_go(self, partition: Partition) -> None:
         """An expired partition, its hook done: nobody sees it any more, and its files may go."""

@@ -112,7 +112,7 @@ async def test_a_wrong_token_ends_the_connection(guarded: Daemon) -> None:
             await line.expect_end()
     with Client(at(guarded, ALL)) as client:
         assert client.topics() == []
-    guarded.wait_said("wrong tokens, the last from 127.0.0.1")
+    guarded.wait_said("rejected unauthorized from 127.0.0.1: this token is not known here")
 
 
 async def test_a_token_and_pushes_in_one_piece(guarded: Daemon) -> None:
