@@ -26,6 +26,7 @@ class Entry(NamedTuple):
     home: str
     refusal: Busy | None = None
     is_answered: bool = True  # is there time to tell it so?
+    is_syslog: bool = False
 
 
 class Admission:
@@ -33,6 +34,7 @@ class Admission:
         self.config = config
         self._now_s = now_s
         self.open = 0
+        self._syslog_open = 0
         self.turned_away = 0  # and not gone yet
         self._by_home: dict[str, int] = {}
         self._allowed, self._allowed_at_s = float(config.connection_rate), now_s()
@@ -44,14 +46,20 @@ class Admission:
             return False
         return not config.connection_rate or self._take_turn(config.connection_rate)
 
-    def enter(self, address: str, *, had_turn: bool = False) -> Entry:
-        entry = Entry(address, _home(address))
-        reason = self._reason(entry.home, had_turn)
+    @property
+    def is_full_for_syslog(self) -> bool:
+        """Half of the connections is for the other protocols, however many senders there are."""
+        return self._syslog_open >= max(1, self.config.max_connections // 2)
+
+    def enter(self, address: str, *, had_turn: bool = False, is_syslog: bool = False) -> Entry:
+        entry = Entry(address, _home(address), is_syslog=is_syslog)
+        reason = self._reason(entry, had_turn)
         if reason is not None:
             self.turned_away += 1
             refusal = Busy(f"{reason}; retry later", closes=True)
             return entry._replace(refusal=refusal, is_answered=self.turned_away <= _MAX_ANSWERED)
         self.open += 1
+        self._syslog_open += is_syslog
         self._by_home[entry.home] = self._by_home.get(entry.home, 0) + 1
         log.debug("connection from %s opened; %d are open", address, self.open)
         return entry
@@ -61,6 +69,7 @@ class Admission:
             self.turned_away -= 1
             return
         self.open -= 1
+        self._syslog_open -= entry.is_syslog
         log.debug("connection from %s closed; %d are open", entry.address, self.open)
         left = self._by_home[entry.home] - 1
         if left:
@@ -68,12 +77,14 @@ class Admission:
         else:
             del self._by_home[entry.home]
 
-    def _reason(self, home: str, had_turn: bool) -> str | None:
+    def _reason(self, entry: Entry, had_turn: bool) -> str | None:
         config = self.config
         if self.open >= config.max_connections:
             return "too many connections"
+        if entry.is_syslog and self.is_full_for_syslog:
+            return "too many syslog connections, which have half of max-connections"
         most = config.max_connections_per_address
-        if most and self._by_home.get(home, 0) >= most:
+        if most and self._by_home.get(entry.home, 0) >= most:
             return "too many connections from your address"
         rate = 0 if had_turn else config.connection_rate
         if rate and not self._take_turn(rate):

@@ -201,6 +201,9 @@ class Server:
         if self._http is not None:
             http = self._http
             add("HTTP timeouts", lambda: http.sweep(self.connections.now_s))
+        if self._syslog is not None:
+            syslog = self._syslog
+            add("syslog timeouts", lambda: syslog.sweep(self.connections.now_s))
         add(FREE_SPACE, self.store.check_room)
         add("retention", self.store.check_retention)
         add("log of rejections", self.service.rejections.report)

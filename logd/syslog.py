@@ -9,28 +9,36 @@ frames are stored, so a stop or a full disk holds it back rather than losing wha
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
+import select
 import socket
+from collections.abc import Iterable
 from typing import Any, cast
 
 from logd.admission import Entry
 from logd.batch import body_sum, encode_body
-from logd.errors import LogdError
+from logd.errors import LogdError, NoSpace, TooLarge
 from logd.group import Batch
+from logd.housekeeping import for_each
 from logd.requests import Push, Pushes
 from logd.service import Service
 from logd.shown import counted
 from logd.tls import HANDSHAKE_S, DoorContext, is_secure, peer_address
+from logd.topic import Timer
 
 MAX_FRAME_BYTES = 64 * 1024
 _RETRY_S = 0.5
+_MAX_DEPARTED = 64  # connections that have ended and whose records wait for the disk
+_KEEP_ALIVE = (
+    (socket.TCP_KEEPIDLE, 60),
+    (socket.TCP_KEEPINTVL, 15),
+    (socket.TCP_KEEPCNT, 4),
+)
 _COUNT = re.compile(rb"([1-9][0-9]{0,6}) ")
 _STARTS_COUNT = re.compile(rb"[1-9][0-9]{0,6}")
 _BLANK = re.compile(rb"[\r\n\0]+")  # between records
 _NEXT_LINE = re.compile(rb"\n<[0-9]{1,3}>")
 _LOOKAHEAD_BYTES = 5  # of _NEXT_LINE that may be there before it matches
-_log = logging.getLogger("logd")
 
 
 class Frames:
@@ -147,7 +155,7 @@ def _without_line_end(record: bytes) -> bytes:
 
 
 class Sender(asyncio.Protocol):
-    """A connection from a syslog sender: one batch on its way at a time, and then more is read."""
+    """A connection from a syslog sender: one batch at a time is stored, and then more is read."""
 
     clients = 1
     content: Pushes | Batch
@@ -159,27 +167,45 @@ class Sender(asyncio.Protocol):
         self._frames = Frames()
         self._push: Push | None = None
         self._eof = self._gone = False
+        self._has_sent_record = False
+        self._active_at_s = service.scheduler.monotonic_s()
+        self._retry: Timer | None = None
         self.entry: Entry | None = None
+        self.address = ""
         self.offset = self.messages = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._senders.add(self)
-        address, secure = peer_address(transport), is_secure(transport)
-        self.entry = self._service.admission.enter(address, had_turn=secure)
+        self.address, secure = peer_address(transport), is_secure(transport)
+        admission = self._service.admission
+        self.entry = admission.enter(self.address, had_turn=secure, is_syslog=True)
         if self.entry.refusal is not None:
+            self._service.rejections.note(self.entry.refusal, self.address)
             self._transport.abort()
+        else:
+            _keep_alive(transport.get_extra_info("socket"))
 
     def connection_lost(self, error: Exception | None) -> None:
         self._gone = True
-        self._senders.discard(self)
-        if self.entry is not None:
-            self._service.admission.leave(self.entry)
+        self.leave()
+        if self._push is None:
+            self._senders.discard(self)
         if self._frames.cut:
-            frames = counted(self._frames.cut, "frame")
-            _log.warning("syslog: %s cut at %d bytes", frames, MAX_FRAME_BYTES)
+            records = counted(self._frames.cut, "record")
+            self._note(TooLarge(f"{records} cut at {MAX_FRAME_BYTES} bytes"))
+
+    def leave(self) -> None:
+        """Give its place to another connection. Records that are not stored yet stay here."""
+        entry, self.entry = self.entry, None
+        if entry is not None:
+            self._service.admission.leave(entry)
+
+    def _note(self, error: LogdError) -> None:
+        self._service.rejections.note(error, self.address)
 
     def data_received(self, data: bytes) -> None:
+        self._active_at_s = self._service.scheduler.monotonic_s()
         self._take(self._frames.feed(data))
 
     def eof_received(self) -> bool:
@@ -190,12 +216,15 @@ class Sender(asyncio.Protocol):
 
     def _take(self, frames: list[bytes]) -> None:
         if frames:
+            self._has_sent_record = True
             body, enc = encode_body(frames)
             self._push = Push(self._topic, body, enc, len(frames), body_sum(body))
             self._transport.pause_reading()
             self._store()
 
     def end(self) -> None:
+        if self._gone:
+            return
         self._gone = True
         self._transport.pause_reading()
         if self._push is None:
@@ -204,21 +233,52 @@ class Sender(asyncio.Protocol):
             self._eof = True
 
     def _store(self) -> None:
+        self._retry = None
         if self._push is not None:
             self.content = Batch(b"", self._push.enc, 0, "")
             self._service.push_batch(self._push, self)
 
     def stored(self) -> None:
         self._push = None
-        if self._eof:
+        if self._transport.is_closing():
+            self._senders.discard(self)
+        elif self._eof:
             self._transport.close()
         elif not self._gone:
             self._transport.resume_reading()
 
     def refused(self, error: LogdError) -> None:
         """Not now: the sender waits. It cannot be told anything."""
-        _log.warning("syslog: %s; trying again", error)
-        self._service.scheduler.later(_RETRY_S, self._store)
+        self._note(error)
+        if self._push is not None:
+            self._retry = self._service.scheduler.later(_RETRY_S, self._store)
+
+    # -- once per second ------------------------------------------------------------------------
+
+    @property
+    def descriptor(self) -> int:
+        """Of a connection whose end would not be noticed, since it is not read from; else -1."""
+        if self._retry is None or self.entry is None:
+            return -1
+        return int(self._transport.get_extra_info("socket").fileno())
+
+    def check(self, now_s: float) -> None:
+        """Close it if it is silent for too long: without a record so far, or with all in use."""
+        admission, idle_s = self._service.admission, now_s - self._active_at_s
+        is_idle = self._push is None and idle_s > self._service.config.idle_timeout_s
+        if is_idle and (not self._has_sent_record or admission.is_full_for_syslog):
+            self._transport.abort()
+
+    def drop(self) -> None:
+        """Too many have disconnected with records that cannot be stored now: lose these."""
+        if self._push is not None:
+            records = counted(self._push.messages or 0, "record")
+            self._note(NoSpace(f"{records} of a sender that has disconnected are lost"))
+        if self._retry is not None:
+            self._retry.cancel()
+        self._push = self._retry = None
+        self._senders.discard(self)
+        self._transport.abort()
 
 
 class SyslogServer:
@@ -245,3 +305,28 @@ class SyslogServer:
             self._listener.close()
         for sender in list(self._senders):
             sender.end()
+
+    def sweep(self, now_s: float) -> None:
+        """Once per second: close silent connections, and notice those that have disconnected."""
+        for_each(list(self._senders), lambda sender: sender.check(now_s))
+        held_back = {sender.descriptor: sender for sender in self._senders}
+        held_back.pop(-1, None)
+        for descriptor in _disconnected(held_back):
+            held_back[descriptor].leave()
+        departed = [sender for sender in self._senders if sender.entry is None]
+        for sender in departed[_MAX_DEPARTED:]:
+            sender.drop()
+
+
+def _disconnected(descriptors: Iterable[int]) -> list[int]:
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLRDHUP)
+    return [descriptor for descriptor, _ in poll.poll(0)]
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    """A sender may be silent for hours; one whose machine is gone is noticed in two minutes."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEP_ALIVE:
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)

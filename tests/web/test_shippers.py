@@ -194,6 +194,6 @@ def test_a_full_disk_holds_a_syslog_sender_back(tmp_path: Path) -> None:
         with ExitStack() as shipping:
             with full(daemon):
                 shipping.enter_context(shippers.process(command, tmp_path))
-                daemon.wait_said("syslog: no-space")
+                daemon.wait_said("rejected no-space from 127.0.0.1")
             wait_for(daemon, "syslog", COUNT)
         assert delivered(daemon, "syslog") == ALL
