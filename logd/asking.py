@@ -8,6 +8,7 @@ from typing import Any
 from logd.access import Grant
 from logd.batch import LINES
 from logd.commands import Batches, Pushed
+from logd.disk import refusal
 from logd.errors import LogdError, ShuttingDown
 from logd.group import Batch
 from logd.replies import parse_head
@@ -117,7 +118,7 @@ class Asking:
             if result.done():
                 return
             if error is not None:
-                result.set_exception(error)
+                result.set_exception(refusal(error) if isinstance(error, OSError) else error)
             else:
                 result.set_result(value)
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from logd.batch import Buffer
-from logd.errors import IoError, LogdError, NoSpace
+from logd.errors import DataDirError, IoError, LogdError, NoSpace
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MAX_BUFFERS = os.sysconf("SC_IOV_MAX")
@@ -27,11 +27,16 @@ class SyncFailed(Exception):
 
 def refusal(error: BaseException) -> LogdError:
     """What to tell a client whose request met this error."""
+    if isinstance(error, DataDirError):
+        text = "the files of this topic cannot be used; the daemon's log says why"
+        return IoError(text, log_text=error.text)
     if isinstance(error, LogdError):
         return error
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         return NoSpace("the disk is full; nothing of this was stored, retry when there is room")
-    return IoError(f"the disk refused: {error}")
+    reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+    text = f"the disk refused: {reason}; the daemon's log says more"
+    return IoError(text, log_text=f"the disk refused: {error}")  # which may name a file
 
 
 class NotCached(Exception):
@@ -50,13 +55,15 @@ class File:
     A reply under way keeps its file readable, even when the partition is deleted meanwhile.
     """
 
-    __slots__ = ("fd",)
+    __slots__ = ("fd", "identity")
     _nowait = os.RWF_NOWAIT
 
     def __init__(self, path: Path, flags: int = os.O_RDONLY) -> None:
         self.fd = -1
         self.fd = os.open(path, flags | _FLAGS, 0o600)
-        if not stat.S_ISREG(os.fstat(self.fd).st_mode):
+        status = os.fstat(self.fd)
+        self.identity = status.st_dev, status.st_ino
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
 
     def __del__(self) -> None:
@@ -85,6 +92,16 @@ class File:
 
     def read_waiting(self, position: int, size: int) -> bytes:
         return os.pread(self.fd, size, position)
+
+
+def is_in_place(path: Path, file: File | None, size: int) -> bool:
+    """Is there a file of at least this size at `path`, and is it `file`, if that is open?"""
+    try:
+        status = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    is_same = file is None or file.identity == (status.st_dev, status.st_ino)
+    return is_same and status.st_size >= size
 
 
 class PatientFile(File):

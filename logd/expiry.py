@@ -49,6 +49,10 @@ class Expiry:
         self._command = config.delete_hook
         self._timeout_s = config.hook_timeout_s
 
+    def is_hooked(self, partition: Partition) -> bool:
+        """Does the delete hook have it, which may move its file away?"""
+        return partition is self._hooked
+
     @property
     def is_busy(self) -> bool:
         return self._hooked is not None

@@ -123,6 +123,10 @@ class Partition:
         self._index, self._is_damaged = index, True
         self.size = size
 
+    def is_in_place(self) -> bool:
+        """Has nobody removed, replaced or cut its file? One system call; from any thread."""
+        return disk.is_in_place(self.path, self._file, self.size)
+
     def idle(self) -> None:
         """Let go of the descriptor and the map; both come back when somebody asks."""
         if self.sealed and not self._is_damaged:

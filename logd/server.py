@@ -205,6 +205,7 @@ class Server:
             syslog = self._syslog
             add("syslog timeouts", lambda: syslog.sweep(self.connections.now_s))
         add(FREE_SPACE, self.store.check_room)
+        add("files of topics", self.store.check_files)
         add("retention", self.store.check_retention)
         add("log of rejections", self.service.rejections.report)
 

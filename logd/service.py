@@ -19,14 +19,13 @@ from logd.admission import Admission
 from logd.batch import body_sum, count_messages, inflate
 from logd.config import Config
 from logd.cursors import lag
-from logd.disk import NotCached
+from logd.disk import NotCached, refusal
 from logd.errors import (
     BadRequest,
     ChecksumMismatch,
     DamagedBatch,
     Faulted,
     Internal,
-    IoError,
     LogdError,
     OutOfRange,
 )
@@ -143,10 +142,9 @@ class Service:
             pending.content = batch
             self._push(push.topic, pending)
         else:
-            refusal = (
+            pending.refused(
                 error if isinstance(error, LogdError) else Internal(f"could not check: {error}")
             )
-            pending.refused(refusal)
 
     def _push(self, topic: str, pending: PendingPush) -> None:
         try:
@@ -173,7 +171,7 @@ class Service:
         except LogdError as error:
             self.refuse(error, door)
         except OSError as error:
-            self.refuse(IoError(f"the disk refused: {error}"), door)
+            self.refuse(refusal(error), door)
         else:
             door.reply(Reply(reply, closes=isinstance(request, Close)))
 
@@ -196,7 +194,7 @@ class Service:
             reason = f"first={topic.view.first} next={topic.view.next} {error.text}"
             self.refuse(Faulted(reason), door)
         except OSError as error:
-            self.refuse(IoError(f"the disk refused: {error}"), door)
+            self.refuse(refusal(error), door)
         except LogdError as error:
             self.refuse(error, door)
 
@@ -228,7 +226,7 @@ class Service:
     def _warm(self, cold: NotCached, read: Read, door: Door, tries: int) -> None:
         def done(_: Any, error: BaseException | None) -> None:
             if error is not None:
-                self.refuse(IoError(f"the disk refused: {error}"), door)
+                self.refuse(refusal(error), door)
             elif tries >= _MAX_WARM_TRIES:
                 self.refuse(Internal("the page cache does not hold what is read; retry"), door)
             else:
@@ -256,6 +254,7 @@ class Service:
     def _commit(self, request: Commit, door: Door) -> None:
         """COMMIT: below first is allowed, since retention moves on under a slow reader."""
         topic, offset = self.store.topic(request.topic), request.offset
+        topic.check_files_are_there()
         if offset is not None and offset > topic.view.next:
             raise OutOfRange(f"first={topic.view.first} next={topic.view.next}")
 

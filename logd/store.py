@@ -13,6 +13,7 @@ import shutil
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from logd import disk, files
 from logd.config import Config
@@ -34,6 +35,7 @@ from logd.requests import topic_name
 from logd.topic import NO_ROOM, Scheduler, Topic
 
 _OPEN_PARTITIONS = 256
+_CHECKED_AT_ONCE = 256  # files of topics that nobody writes to, per second
 _APART_S = 0.01  # syncs of two topics further apart than this do not hold each other up
 
 
@@ -64,6 +66,9 @@ class Store:
         self._is_closing = False
         self._has_room = True
         self.free_bytes = 0  # as of the last check
+        self._unchecked: list[tuple[Topic, Partition]] = []  # since all were, by check_files
+        self._looks_for_files = False
+        self._files_error: BaseException | None = None
         self._lock: File | None = None
 
     def open(self) -> None:
@@ -161,6 +166,36 @@ class Store:
             self._has_room = has_room
             for topic in self.topics.values():
                 topic.has_room = has_room
+
+    def check_files(self) -> None:
+        """Once per second: has somebody removed or replaced files of topics? Of each topic that was
+        written to the newest file is looked for, and some of all others in turn, off the loop."""
+        error, self._files_error = self._files_error, None
+        if error is not None:
+            raise error
+        if self._looks_for_files:
+            return
+        topics = [topic for topic in self.topics.values() if topic.ready and not topic.damages]
+        chosen = [(topic, topic.active) for topic in topics if topic.was_written()]
+        chosen += self._next_to_check(topics)
+
+        def done(missing: Any, error: BaseException | None) -> None:
+            self._looks_for_files, self._files_error = False, error
+            for topic, partition in missing or ():
+                topic.lose_files(partition)
+
+        self._looks_for_files = True
+        self._scheduler.offload(lambda: [one for one in chosen if not one[1].is_in_place()], done)
+
+    def _next_to_check(self, topics: list[Topic]) -> list[tuple[Topic, Partition]]:
+        """The next few of all partitions, round and round."""
+        if not self._unchecked:
+            self._unchecked = [
+                (topic, part) for topic in topics for part in topic.view.partitions.values()
+            ]
+        chosen = self._unchecked[-_CHECKED_AT_ONCE:]
+        del self._unchecked[-_CHECKED_AT_ONCE:]
+        return chosen
 
     def check_retention(self) -> None:
         for_each(list(self.topics.values()), lambda topic: topic.check_retention())

@@ -9,6 +9,7 @@ is behind `Scheduler`, a client behind `PendingPush`.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -35,6 +36,7 @@ from logd.repair import Damage, joined
 from logd.requests import Pushes
 from logd.view import View
 
+log = logging.getLogger("logd")
 _GROUP_BATCHES = 500  # two buffers each, and the kernel takes 1,024 in one call
 _GROUP_BYTES = 16 << 20
 _QUIET_S = 0.00005
@@ -108,7 +110,9 @@ class Topic:
         self.producers = Producers()
         self.ready = False  # its files exist
         self.damages: tuple[Damage, ...] = ()  # with any, the topic is faulted: read only
+        self._has_lost_files = False  # since the start; then it is faulted, too
         self.stored_messages = self.stored_bytes = 0  # since the start
+        self._checked_bytes = 0  # of them, when its files were last looked for
         self.closing = False
         self.has_room = True  # on the disk, as the store sees it once a second
         self.clock_behind_ms = 0
@@ -245,9 +249,12 @@ class Topic:
         if self.closing:
             return ShuttingDown("the daemon is stopping; connect again in a moment")
         damage = (*self.view.damages, *self.damages)[0]
+        what_to_do = "before a repair: stop the daemon and run log-cli repair"
+        if self._has_lost_files:
+            what_to_do = "before a restart: read what can still be read, then restart the daemon"
         return Faulted(
             f"first={damage.first} next={damage.next} {damage}; nothing is written to this topic"
-            " before a repair: stop the daemon and run log-cli repair"
+            f" {what_to_do}"
         )
 
     def _turn_soon(self) -> None:
@@ -461,7 +468,7 @@ class Topic:
     # -- syncing --------------------------------------------------------------------------------
 
     def _sync_when_due(self) -> None:
-        if self._job_is_running:
+        if self._job_is_running or self._has_lost_files:
             return
         if self._sync_timer is not None and self._commits.is_timed():
             return
@@ -489,6 +496,8 @@ class Topic:
         mark = self._commits.written
         self.active.sync()
         ended_at_s = self._scheduler.monotonic_s()
+        if not self.active.is_in_place():
+            return lambda: self._synced_in_vain(mark, started_at_s, ended_at_s)
         if files.progress_is_due(self.checkpoint, started_at_s):
             files.save_progress(self.active, self.checkpoint, self._checkpoint_at(mark))
         return lambda: self._synced_to(mark, started_at_s, ended_at_s)
@@ -498,6 +507,12 @@ class Topic:
             self._publish(mark)  # before the answers: whoever has one may read at once
         for push in self._commits.synced_to(mark, started_at_s, ended_at_s):
             push.stored()
+
+    def _synced_in_vain(self, mark: Mark, started_at_s: float, ended_at_s: float) -> None:
+        """The data is on disk, but in a file that no name leads to any more."""
+        self.lose_files(self.active)
+        for push in self._commits.synced_to(mark, started_at_s, ended_at_s):
+            push.refused(self._refusal())
 
     def _checkpoint_at(self, mark: Mark, clean: bool = False) -> State:
         return replace(
@@ -534,6 +549,8 @@ class Topic:
     def _job_failed(self, error: BaseException) -> None:
         """A full disk is told to whoever waits; a failed sync ends the daemon."""
         refused = refusal(error)
+        if isinstance(error, FileNotFoundError) and self.ready and not self.active.is_in_place():
+            self.lose_files(self.active)
         if isinstance(error, SyncFailed):
             self.closing, self.singles.is_open = True, False
             self._scheduler.fatal(f"topic {self.name}: {error}")
@@ -569,6 +586,35 @@ class Topic:
             self._created_at = self._scheduler.monotonic_s()
 
         return then
+
+    # -- files that somebody else removes -------------------------------------------------------
+
+    def was_written(self) -> bool:
+        """Has anything been stored since this was last asked?"""
+        before, self._checked_bytes = self._checked_bytes, self.stored_bytes
+        return self._checked_bytes != before
+
+    def lose_files(self, partition: Partition) -> None:
+        """This partition's file is not where it was: nothing is acknowledged from now on, since a
+        restart would not find it. What is open can still be read."""
+        is_known = self.view.partitions.get(partition.first) is partition
+        if self.damages or self.closing or not is_known or self._expiry.is_hooked(partition):
+            return
+        reason = "removed, replaced or cut off while the daemon ran"
+        damage = Damage(partition.first, partition.next, partition.path.name, 0, 0, reason)
+        self.damages, self._has_lost_files = (damage,), True
+        self.singles.is_open = False
+        log.error("topic %s is faulted: %s", self.name, damage, extra={"topic": self.name})
+        if partition.sealed:
+            self.view.lead_around(self.damages)
+        self._take_singles()
+        while self._pending:
+            self._pending.popleft().refused(self._refusal())
+
+    def check_files_are_there(self) -> None:
+        """Faulted if they are known not to be."""
+        if self._has_lost_files:
+            raise self._refusal()
 
     # -- retention ------------------------------------------------------------------------------
 
@@ -630,7 +676,7 @@ class Topic:
         if self._expiry.is_busy or self._expired or self.cursors.is_busy:
             return  # what comes of the hook, or of the commits, calls this again
         closed, self._on_closed = self._on_closed, None
-        if not self._marked_unclean:
+        if not self._marked_unclean or self._has_lost_files:
             closed()  # nothing was written in this run, so the files are as a clean stop left them
             return
 
