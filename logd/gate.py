@@ -7,11 +7,11 @@ to, and looked up from then on. Sans I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from logd.access import Access, Grant, is_for_anybody
 from logd.errors import LogdError, TopicLimit, Unauthorized
-from logd.requests import Auth, Mixed, Ping, Push, Pushes, Refused, Request
+from logd.requests import Auth, Mixed, Push, Pushes, Refused, Request, Topics
 
 
 class Gate:
@@ -42,9 +42,9 @@ class Gate:
 
     def _admitted(self, request: Request) -> Request:
         if isinstance(request, Auth) and self._access is not None:
-            self._grant = self._access.of_token(request.token)
+            previous, self._grant = self._grant, self._access.of_token(request.token)
             self.pushed.clear()
-            return Ping()  # which is answered as this is
+            return Auth(b"", previous)
         if not self.is_known:
             if is_for_anybody(request):
                 return request
@@ -68,10 +68,41 @@ class Gate:
         """After a reload: does whoever is there still have a grant, where one is needed?"""
         was_known = self.is_known
         self._access, self._max_topics = access, max_topics
-        name = self._grant.name if self._grant is not None else None
-        self._grant = access.named(name) if access is not None and name is not None else None
+        self._grant = self._renewed(self._grant)
         self.pushed.clear()
         return self.is_known or not was_known
+
+    def admit_again(self, requests: Iterable[Request]) -> list[Request]:
+        """After a reload: those that were admitted before it and are not carried out yet, as far as
+        they are still allowed to whoever sent them."""
+        parts, grant = list[list[Request]](), self._grant
+        for request in reversed(list(requests)):
+            if isinstance(request, Auth):
+                parts.append([request])
+                grant = self._renewed(request.previous)  # what came before it was another's
+            elif isinstance(request, Mixed):
+                parts.append([self._allowed(one, grant) for one in request.one_by_one()])
+            else:
+                parts.append([self._allowed(request, grant)])
+        return [request for part in reversed(parts) for request in part]
+
+    def _allowed(self, request: Request, grant: Grant | None) -> Request:
+        if self._access is None:
+            return request._replace(sees=None) if isinstance(request, Topics) else request
+        if is_for_anybody(request) or isinstance(request, Refused):
+            return request
+        try:
+            if grant is None:
+                raise Unauthorized("the token that this was sent with is not valid any more")
+            return grant.admit(request)
+        except LogdError as error:
+            return Refused(error)
+
+    def _renewed(self, grant: Grant | None) -> Grant | None:
+        """The grant of the same name as it is now."""
+        if self._access is None or grant is None:
+            return None
+        return self._access.named(grant.name)
 
 
 def _apart(requests: list[Request], pushed: set[str]) -> Iterator[Request]:

@@ -8,12 +8,13 @@ token, in the same piece even, is served at full speed.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 from logd.access import Access, Grant, certificate_names
 from logd.copying import TlsConnection
 from logd.gate import Gate
 from logd.protocol import Budget, Parser
-from logd.requests import Auth, Request
+from logd.requests import Auth, Refused, Request
 from logd.tcp import Connection, Connections
 
 _NOTHING = Budget(0)
@@ -81,6 +82,21 @@ class GatedConnection(Connection):
                 self.end()
             else:
                 self._let_in()
+        else:
+            self._check_unfinished()
+
+    def _check_unfinished(self) -> None:
+        """Commands that wait to be carried out, and a READ that waits for messages: are they still
+        allowed? What is being answered already is answered."""
+        waiting = self._waiting
+        if waiting is None or waiting.read is None:
+            self._queue = deque(self.gate.admit_again(self._queue))
+            return
+        read, *queue = self.gate.admit_again([waiting.read, *self._queue])
+        self._queue = deque(queue)
+        if isinstance(read, Refused):
+            waiting.end()
+            self._service.refuse(read.error, self)
 
     def _let_in(self) -> None:
         """From now on its bodies may have a share of the memory."""

@@ -159,9 +159,13 @@ class Close(NamedTuple):
 
 
 class Auth(NamedTuple):
-    """A token, to be forgotten as soon as it was looked at."""
+    """A token, to be forgotten as soon as it was looked at.
+
+    `previous` is what the connection was allowed before it, noted when the token is accepted.
+    """
 
     token: bytes
+    previous: Any = None
 
     def __repr__(self) -> str:
         return "Auth(...)"

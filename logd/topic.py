@@ -619,7 +619,7 @@ class Topic:
     # -- retention ------------------------------------------------------------------------------
 
     def check_retention(self) -> None:
-        """Once a second: start what retention asks for."""
+        """Once a second: start what retention asks for. Raises what stands in its way just now."""
         if not self.ready or self.damages or self.closing:
             return
         if self._left_over:
@@ -638,7 +638,11 @@ class Topic:
     def _hook_ended(self) -> None:
         """The next one may run, or a stop go on."""
         self._turn_soon()
-        self._scheduler.soon(self.check_retention)
+        self._scheduler.soon(self._check_retention_early)
+
+    def _check_retention_early(self) -> None:
+        with suppress(LogdError, OSError):  # the housekeeping meets it in a second, and reports it
+            self.check_retention()
 
     def _delete_expired(self) -> Callable[[], None]:
         """Note on disk that they went, then remove their files. What fails is tried again."""

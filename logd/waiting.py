@@ -29,6 +29,11 @@ class Waiting:
     def is_on(self) -> bool:
         return self._topic is not None
 
+    @property
+    def read(self) -> Read | None:
+        """What waits."""
+        return self._read if self.is_on else None
+
     def begin(self, topic: Topic, offset: int, read: Read) -> None:
         """Answer this when `topic`, which ends at `offset`, has more."""
         self._topic, self._offset, self._read = topic, offset, read

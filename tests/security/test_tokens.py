@@ -420,6 +420,66 @@ def test_a_sum_in_place_of_a_token_and_a_credential(tmp_path: Path) -> None:
 # -- a token that is taken away -----------------------------------------------------------------
 
 
+def reload_access(guarded: Daemon, access_file: Path, toml: str) -> None:
+    access_file.write_text(toml)
+    os.kill(guarded.pid, signal.SIGHUP)
+    guarded.wait_said("SIGHUP: reloaded")
+
+
+async def test_a_reload_is_for_commands_that_wait_to_be_carried_out(
+    guarded: Daemon, access_file: Path
+) -> None:
+    """They were sent before it, behind a READ that still waits when it comes."""
+    async with dial(guarded) as line, dial(guarded) as other:
+        await login(line, ALL)
+        await login(other, ALL)
+        for topic in ("app-1", "web-1"):
+            assert (await other.ask(push(topic, b"x\n"))).head == b"OK 0 1"
+        commands = [
+            b"READ app-1 next 1 wait=600000",
+            b"READ web-1 0 1",
+            b"READ app-1 0 1",
+            b"COMMIT web-1 me 0",
+            b"TOPICS",
+            b"CONFIG",
+        ]
+        pushes = push("web-1", b"y\n") + push("app-1", b"y\n") + push("web-1", b"y\n", "count=1")
+        await line.send(b"\r\n".join(commands) + b"\r\n" + pushes)
+        await other.until("waiting_reads", 1, "app-1")
+        rights = 'read = ["app-*"]\nwrite = ["app-*"]\n'
+        keeper = f'[tokens.auditor]\ntoken = "{AUDITOR}"\nread = ["*"]\nwrite = ["*"]\n'
+        reload_access(guarded, access_file, f'[tokens.all]\ntoken = "{ALL}"\n{rights}{keeper}')
+        await login(other, AUDITOR)
+        assert (await other.ask(push("app-1", b"z\n"))).head == b"OK 1 1"
+        answers = [(await line.read_reply()).head.split(b" ")[:2] for _ in range(4)]
+        assert answers == [
+            [b"BATCHES", b"1"], [b"ERR", b"forbidden"], [b"BATCHES", b"0"], [b"ERR", b"forbidden"],
+        ]  # fmt: skip
+        assert b"web-1" not in (await line.read_reply()).body
+        answers = [(await line.read_reply()).head.split(b" ")[:2] for _ in range(4)]
+        assert answers == [
+            [b"ERR", b"forbidden"], [b"ERR", b"forbidden"], [b"OK", b"2"], [b"ERR", b"forbidden"],
+        ]  # fmt: skip
+        assert (await other.stat("next", "web-1")) == 1
+
+
+async def test_a_reload_is_for_a_read_that_waits(guarded: Daemon, access_file: Path) -> None:
+    """Narrowed rights refuse it at once; a token that is gone ends its connection."""
+    async with dial(guarded) as narrowed, dial(guarded) as revoked, dial(guarded) as other:
+        await login(narrowed, READER)
+        await login(revoked, ALL)
+        await login(other, ALL)
+        assert (await other.ask(push("app-1", b"x\n"))).head == b"OK 0 1"
+        for line in (narrowed, revoked):
+            await line.send(b"READ app-1 next 1 wait=600000\r\nPING\r\n")
+        await other.until("waiting_reads", 2, "app-1")
+        toml = f'[tokens.reader]\ntoken = "{READER}"\nread = ["web-*"]\n'
+        reload_access(guarded, access_file, toml)
+        assert (await narrowed.read_line()).startswith(b"ERR forbidden ")
+        await narrowed.expect(b"OK\r\n")
+        await revoked.expect_end()
+
+
 async def test_a_reload_takes_tokens_away(guarded: Daemon, access_file: Path) -> None:
     async with dial(guarded) as kept, dial(guarded) as revoked, dial(guarded) as narrowed:
         await login(kept, ALL)
