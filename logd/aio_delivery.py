@@ -3,8 +3,10 @@
 One task does it all, so that nothing here needs a lock: it keeps, connects, sends and takes answers
 in turn, and in between it waits for its bell. What to do is decided by `shipping`. Where a spool
 syncs to disk its calls go to a thread; the task waits for them and nobody else touches the spool.
+Until a batch is on disk it waits in memory, in `_unkept`. A disk that is full is tried again.
 
-Nothing here raises into the program: what ends a writer is kept in `failure`.
+What ends a writer is kept in `failure`; only `add` and `kept` raise into the program, where a spool
+cannot take a batch.
 """
 
 from __future__ import annotations
@@ -15,16 +17,18 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from logd import commands
-from logd.addresses import ConnectionLost, Target, lost
+from logd.addresses import ConnectionLost, Target, addresses, lost
 from logd.aio_client import Client
 from logd.backlog import WINDOW_BYTES
 from logd.commands import Pushed
 from logd.delivery import Loss
 from logd.epochs import Seen
-from logd.errors import LogdError, NotFound
-from logd.outbox import Batch, Outbox, Refused, Stored
-from logd.shipping import Event, GivenUp, Gone, Shipping
+from logd.errors import Internal, LogdError, NotFound
+from logd.outbox import Batch, Outbox, Refused
+from logd.shipping import Event, Failure, GivenUp, Gone, Shipping, closed
 from logd.spool import Spool
+
+DISK_RETRY_S = 1.0  # where the spool's disk took nothing more
 
 
 class Owner(Protocol):
@@ -36,7 +40,7 @@ class Owner(Protocol):
         """There may be room now for what was due before."""
 
     def stored(self, batch: Batch, offset: int) -> None: ...
-    def failed(self, error: Exception) -> None: ...
+    def failed(self, error: Failure) -> None: ...
     def refused(self, batch: Batch, error: LogdError) -> None: ...
     def lost(self, loss: Loss) -> None: ...
 
@@ -50,29 +54,35 @@ class Delivery:
         *,
         outbox: Outbox,
         spool: Spool | None,
+        room_bytes: int,
+        memory_bytes: int,
         in_threads: bool,
         patience_s: float | None,
         timeout_s: float,
     ) -> None:
         self._target, self._topic, self._timeout_s = target, topic, timeout_s
         self._owner, self._outbox, self._spool = owner, outbox, spool
+        self._room_bytes, self._memory_bytes = room_bytes, memory_bytes
         self._in_threads = in_threads and spool is not None
         self._shipping = Shipping(
             outbox,
             patience_s=patience_s,
             forgives_refusals=owner.hears_refusals,
-            silence=lost(str(target), "it did not answer in time"),
+            silence=lost(", ".join(addresses(target)), "it did not answer in time"),
         )
+        outbox.settled = self._settled
         self._loop = asyncio.get_running_loop()
         self._client: Client | None = None
         self._dialling: asyncio.Task[tuple[Client, Seen | None]] | None = None
         self._due: deque[asyncio.Future[Pushed]] = deque()
         self._unkept: deque[tuple[Batch, str]] = deque()  # on their way to a spool that syncs
         self._unkept_bytes = 0
+        self.disk_error: OSError | None = None  # of the newest attempt to keep a batch
+        self._disk_retry_at_s = 0.0
         # As of the last call to the spool: a thread may be busy with it now.
         self._spool_bytes = spool.size if spool else 0
         self._last_kept = spool.last if spool else 0
-        self._done_up_to = spool.acknowledged if spool else 0  # what it may forget
+        self._done_up_to = spool.acknowledged if spool else 0  # stored or refused
         self._offers: dict[int, list[tuple[int, Any]]] = {}  # of batches that are in the spool
         self._disk_call: asyncio.Future[Any] | None = None
         self._bell = asyncio.Event()
@@ -85,19 +95,32 @@ class Delivery:
     # -- for the writer -------------------------------------------------------------------------
 
     @property
-    def failure(self) -> Exception | None:
+    def failure(self) -> Failure | None:
         return self._shipping.failure
 
     @property
     def is_done(self) -> bool:
-        """Is everything that was added acknowledged?"""
-        is_sent = self._spool is None or self._done_up_to == self._last_kept
-        return is_sent and not self._outbox and not self._unkept
+        """Is everything that was added stored, or refused?"""
+        return self._is_sent and self.is_kept
 
     @property
     def is_kept(self) -> bool:
         """Is everything that was added where it belongs: in memory, or in the spool?"""
         return not self._unkept
+
+    @property
+    def _is_sent(self) -> bool:
+        """Is everything that was kept stored, or refused?"""
+        return not self._outbox and (self._spool is None or self._done_up_to == self._last_kept)
+
+    @property
+    def last(self) -> int:
+        """The number that the batch added last has, or will get from the spool."""
+        return self._outbox.last if self._spool is None else self._last_kept + len(self._unkept)
+
+    def is_settled(self, number: int) -> bool:
+        """Has every batch up to this one been stored, or refused?"""
+        return self._done_up_to >= number or self.is_done
 
     @property
     def size(self) -> int:
@@ -106,6 +129,15 @@ class Delivery:
             return self._outbox.size
         # A spool keeps its newest file though all in it is done.
         return 0 if self.is_done else self._spool_bytes + self._unkept_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Is there no room for another batch? Where nothing waits there always is."""
+        if self.is_done:
+            return False
+        if self._unkept and (self.disk_error or self._unkept_bytes >= self._memory_bytes):
+            return True
+        return self.size >= self._room_bytes
 
     def start(self) -> None:
         self._shipping.begin(self._loop.time())  # with what an earlier life has left, if anything
@@ -118,23 +150,42 @@ class Delivery:
 
     def add(self, batch: Batch, note: str = "-") -> None:
         """OSError where a spool cannot take it; then nothing has happened."""
-        was_done = self.is_done
         if self._spool is None:
+            if self._is_sent:
+                self._shipping.begin(self._loop.time())
             self._outbox.add(batch)
         elif self._in_threads:
             self._unkept.append((batch, note))
             self._unkept_bytes += batch.size
         else:
-            self._kept(batch, self._spool.append(batch.push, batch.messages, note), self._spool)
-        if was_done:
-            self._shipping.begin(self._loop.time())
+            try:
+                number = self._spool.append(batch.push, batch.messages, note)
+            except OSError as error:
+                self.disk_error = error
+                raise
+            self._kept(batch, number, self._spool)
         self._bell.set()
 
+    async def kept(self, batch: Batch) -> None:
+        """Until a batch that was added is where it belongs. OSError: it was taken back."""
+        while (entry := next((e for e in self._unkept if e[0] is batch), None)) is not None:
+            if self._task is None or self._task.done():
+                raise self.failure or closed()
+            if self.disk_error is not None and self._disk_call is None:
+                self._unkept.remove(entry)
+                self._unkept_bytes -= batch.size
+                raise self.disk_error.with_traceback(None)
+            await self.moved()
+
     async def moved(self) -> None:
-        """Until something has happened."""
+        """Until something has happened, or it is time to try again a disk that was full."""
         waiter = self._loop.create_future()
         self._waiters.append(waiter)
-        await waiter
+        try:
+            await asyncio.wait([waiter], timeout=DISK_RETRY_S if self.disk_error else None)
+        finally:
+            if not waiter.done():
+                self._waiters.remove(waiter)
 
     async def end(self) -> None:
         """Stop, whatever is still waiting."""
@@ -155,17 +206,19 @@ class Delivery:
                 self._owner.tend()
                 self._wake()
             if self.failure is None:
+                self._disk_retry_at_s = 0.0
                 await self._keep()  # what came while the disk was busy
+        except Exception as error:  # noqa: BLE001  (it becomes the writer's failure)
+            self._meet(self._shipping.fail(_failure(error)))  # at once: the spool is closed next
         finally:
             await self._clean_up()
 
     def _over(self, task: asyncio.Task[None]) -> None:
         """Whatever ended the task has ended the writer."""
-        error = None if task.cancelled() else task.exception()
-        if not isinstance(error, Exception):
-            error = ConnectionLost("the writer was closed before everything was stored")
-        if not self.is_done:
-            self._meet(self._shipping.fail(error))
+        if not self._ended or task.cancelled() or task.exception() is not None:
+            self._meet(self._shipping.fail(closed()))
+        elif self.failure is None:
+            self._give_up(closed())
         self._wake()
 
     async def _clean_up(self) -> None:
@@ -186,7 +239,7 @@ class Delivery:
     def _work(self, now_s: float) -> None:
         self._looked_at_s = now_s
         self._take_answers(now_s)
-        if self.is_done:
+        if self._is_sent:
             return
         self._meet(self._shipping.look(now_s))
         if self.failure is not None:
@@ -200,10 +253,11 @@ class Delivery:
             self._dialled(self._dialling, now_s)
 
     async def _sleep(self) -> None:
-        timer = None
-        if not self.is_done:
-            until_s = self._shipping.next_look_s(self._looked_at_s)
-            timer = None if until_s is None else self._loop.call_at(until_s, self._bell.set)
+        ends_s = [self._disk_retry_at_s] if self._unkept and self.disk_error else []
+        if not self._is_sent:
+            next_look_s = self._shipping.next_look_s(self._looked_at_s)
+            ends_s += [] if next_look_s is None else [next_look_s]
+        timer = self._loop.call_at(min(ends_s), self._bell.set) if ends_s else None
         await self._bell.wait()
         self._bell.clear()
         if timer is not None:
@@ -223,14 +277,26 @@ class Delivery:
     # -- the spool ------------------------------------------------------------------------------
 
     async def _keep(self) -> None:
-        while self._unkept and self._spool is not None:
+        """Append what waits for that now. What is added meanwhile waits for the next turn, so that
+        sending gets one too."""
+        if self._spool is None or self._loop.time() < self._disk_retry_at_s:
+            return
+        for _ in range(len(self._unkept)):
             batch, note = self._unkept[0]
-            number = await self._on_disk(self._spool.append, batch.push, batch.messages, note)
+            try:
+                number = await self._on_disk(self._spool.append, batch.push, batch.messages, note)
+            except OSError as error:
+                self.disk_error = error
+                self._disk_retry_at_s = self._loop.time() + DISK_RETRY_S
+                return
             self._unkept.popleft()
             self._unkept_bytes -= batch.size
             self._kept(batch, number, self._spool)
 
     def _kept(self, batch: Batch, number: int, spool: Spool) -> None:
+        if self._is_sent:
+            self._shipping.begin(self._loop.time())
+        self.disk_error, self._disk_retry_at_s = None, 0.0
         self._last_kept, self._spool_bytes = number, spool.size
         if batch.offers:
             self._offers[number] = batch.offers
@@ -252,10 +318,12 @@ class Delivery:
     async def _on_disk(self, call: Callable[..., Any], *words: Any) -> Any:
         if not self._in_threads:
             return call(*words)
-        self._disk_call = asyncio.ensure_future(asyncio.to_thread(call, *words))
-        result = await asyncio.shield(self._disk_call)
-        self._disk_call = None
-        return result
+        disk_call = self._disk_call = asyncio.ensure_future(asyncio.to_thread(call, *words))
+        try:
+            return await asyncio.shield(disk_call)
+        finally:
+            if disk_call.done():
+                self._disk_call = None
 
     # -- the connection ---------------------------------------------------------------------------
 
@@ -316,28 +384,37 @@ class Delivery:
 
     # -- events ---------------------------------------------------------------------------------
 
+    def _settled(self, batch: Batch, result: int | LogdError) -> None:
+        self._done_up_to = batch.number
+        self._shipping.settled(batch, result, self._loop.time())
+        if isinstance(result, int):
+            self._owner.stored(batch, result)
+        _set_all(batch.offers, result)
+
     def _meet(self, events: list[Event]) -> None:
         for event in events:
             match event:
-                case Stored(batch, offset):
-                    self._done_up_to = batch.number
-                    self._owner.stored(batch, offset)
-                    _set_all(batch.offers, offset)
                 case Refused(batch, error):
-                    self._done_up_to = batch.number
-                    _set_all(batch.offers, error)
                     # By the loop: a callback that raises must not end the delivery.
                     self._loop.call_soon(self._owner.refused, batch, error)
                 case Gone(reason):
                     self._loop.call_soon(self._owner.lost, Loss(self._topic, reason))
-                case GivenUp(batches, failure):
-                    self._give_up(batches, failure)
+                case GivenUp(failure):
+                    self._give_up(failure)
 
-    def _give_up(self, batches: list[Batch], error: Exception) -> None:
-        waiting = [*batches, *(batch for batch, _ in self._unkept)]
+    def _give_up(self, error: Failure) -> None:
+        waiting = [*self._outbox.give_up(), *(batch for batch, _ in self._unkept)]
         for offers in (*(batch.offers for batch in waiting), *self._offers.values()):
             _set_all(offers, error)
         self._owner.failed(error)
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, LogdError | OSError):
+        return error
+    failure = Internal(f"a mistake in the writer: {error!r}")
+    failure.__cause__ = error
+    return failure
 
 
 def _set_all(offers: list[tuple[int, Any]], offset: int | Exception) -> None:

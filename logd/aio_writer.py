@@ -18,13 +18,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, Self
 
-from logd.addresses import ConnectionLost, Target, addresses
-from logd.aio_delivery import Delivery
+from logd.addresses import Target, addresses
+from logd.aio_delivery import DISK_RETRY_S, Delivery
+from logd.backlog import new_outbox, open_spool
 from logd.commands import checked_topic
 from logd.delivery import Loss
 from logd.errors import BadRequest, LogdError
-from logd.outbox import Batch, Outbox
+from logd.outbox import Batch
 from logd.packing import Packer
+from logd.shipping import Failure
 from logd.spool import Spool
 from logd.writer import CLOSE_S, PATIENCE_S, QUEUE_BYTES, SPOOL_BYTES, QueueFull, warn_of_loss
 
@@ -77,7 +79,7 @@ class Writer:
         addresses(target)
         self._target, self._topic, self._timeout_s = target, checked_topic(topic), timeout_s
         self._batch_bytes, self._linger_s = batch_bytes, linger_s or 0.0
-        self._full, self._room_bytes = full, spool_bytes if spool else queue_bytes
+        self._full, self._queue_bytes, self._spool_bytes = full, queue_bytes, spool_bytes
         self._on_loss, self._on_refused = on_loss, on_refused
         self._producer, self._max_in_flight = producer, max_in_flight
         self._spool_dir, self._spool_fsync = spool, spool_fsync
@@ -102,11 +104,15 @@ class Writer:
         if self._delivery is not None or self._closed:
             raise RuntimeError("this Writer was opened before; make a new one")
         if self._spool_dir is not None:
-            self.spool = Spool(self._spool_dir, fsync=self._spool_fsync)
+            self.spool = await self._opened_spool(self._spool_dir)
         try:
             delivery = Delivery(
                 self._target, self._topic, self,
-                outbox=self._outbox(), spool=self.spool, in_threads=self._spool_fsync,
+                # A new producer's name is saved on the loop: that is rare, and has to come first.
+                outbox=new_outbox(self.spool, self._producer, self._max_in_flight),
+                spool=self.spool, in_threads=self._spool_fsync,
+                room_bytes=self._spool_bytes if self.spool else self._queue_bytes,
+                memory_bytes=self._queue_bytes,
                 patience_s=self._patience_s, timeout_s=self._timeout_s,
             )  # fmt: skip
             if self._connect_now:
@@ -119,13 +125,18 @@ class Writer:
         delivery.start()
         return self
 
-    def _outbox(self) -> Outbox:
-        if self.spool is None:
-            is_shared = self._producer is not None
-            return Outbox(self._producer, is_shared=is_shared, max_in_flight=self._max_in_flight)
-        # A new name is saved on the loop, even where that syncs: it is rare, and has to come first.
-        rename = self.spool.rename
-        return Outbox(self.spool.producer, max_in_flight=self._max_in_flight, renamed=rename)
+    async def _opened_spool(self, directory: Path) -> Spool:
+        """In a thread: everything that an earlier life has left there is read and checked."""
+        opening = asyncio.ensure_future(
+            asyncio.to_thread(open_spool, directory, self._spool_bytes, fsync=self._spool_fsync)
+        )
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            await asyncio.wait([opening])
+            if opening.exception() is None:
+                opening.result().close()
+            raise
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -159,7 +170,7 @@ class Writer:
             raise TypeError(f"a message is bytes, not {type(message).__name__}")
         delivery = self._check()
         if not self._fit(delivery, message) and not self._is_dropped(1):
-            raise self._queue_full(delivery)
+            raise self._queue_full(delivery) from delivery.disk_error
 
     async def submit(self, message: bytes) -> int:
         """Write one message and wait until it is stored; its offset.
@@ -178,26 +189,29 @@ class Writer:
         if not messages:
             raise BadRequest("a batch holds at least one message")
         delivery = self._check()
-        while self._is_full(delivery):
+        batch = self._packer.pack(messages)
+        while delivery.is_full:
             if not await self._waited(delivery, len(messages)):
                 return
         self._cut(delivery)
-        delivery.add(self._packer.pack(messages), note)
-        while not delivery.is_kept:
-            await delivery.moved()
-            self._check()
+        delivery.add(batch, note)
+        await asyncio.sleep(0)  # so that a program that pushes without a pause holds up nobody
+        await delivery.kept(batch)
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Send what is buffered, and wait until everything is acknowledged."""
+        """Send what is buffered, and wait until everything until now is acknowledged."""
         delivery = self._check()
-        self._cut(delivery)
         try:
             async with asyncio.timeout(timeout_s):
-                while not delivery.is_done:
+                while not self._sent(delivery):
+                    await delivery.moved()
+                    self._check()
+                last = delivery.last
+                while not delivery.is_settled(last):
                     await delivery.moved()
                     self._check()
         except TimeoutError:
-            raise TimeoutError(f"{delivery.size} bytes still wait for the daemon") from None
+            raise TimeoutError(self._what_waits(delivery)) from None
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Flush, and end. After a failure: end, and raise it once more.
@@ -212,14 +226,14 @@ class Writer:
         try:
             await self.flush(timeout_s)
         except TimeoutError:
-            if self._spool_dir is None:
+            if self._spool_dir is None or self._buffer:
                 raise
         finally:
             self._closed, self._limit = True, _ATTEND
             self._forget_timer()
             await self._delivery.end()
-        if not self._delivery.is_kept and self._delivery.failure is not None:
-            raise self._delivery.failure  # by the disk, when it was too late for a flush to tell
+        if not self._delivery.is_kept:
+            raise TimeoutError(self._what_waits(self._delivery)) from self._delivery.disk_error
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -229,7 +243,7 @@ class Writer:
         is_cancelled = isinstance(error, asyncio.CancelledError)
         try:
             await self.close(CLOSE_S if is_cancelled else None)
-        except (LogdError, ConnectionLost, TimeoutError) as failure:
+        except (LogdError, OSError) as failure:
             if error is None:
                 raise
             if error is not failure:
@@ -240,14 +254,15 @@ class Writer:
     # -- the buffer -----------------------------------------------------------------------------
 
     def _check(self) -> Delivery:
+        delivery = self._delivery
+        if delivery is not None and delivery.failure is not None:
+            # Without its old traceback, which would grow with every call that ignores it.
+            raise delivery.failure.with_traceback(None)
         if self._closed:
             raise ValueError("this writer is closed")
-        if self._delivery is None:
+        if delivery is None:
             raise RuntimeError("write `async with Writer(...)`, or await open() first")
-        if self._delivery.failure is not None:
-            # Without its old traceback, which would grow with every call that ignores it.
-            raise self._delivery.failure.with_traceback(None)
-        return self._delivery
+        return delivery
 
     async def _attend(self, message: bytes, future: asyncio.Future[int] | None = None) -> None:
         """What a write does that begins a batch, or ends one."""
@@ -267,27 +282,24 @@ class Writer:
         """Take the message; False where that needs a batch to go for which there is no room."""
         size = len(message) + 1
         is_alone = size > self._batch_bytes
-        if is_alone or self._size + size > self._batch_bytes:
-            if self._is_full(delivery):
-                return False
-            self._cut(delivery)
+        ends_batch = is_alone or self._size + size > self._batch_bytes
+        if ends_batch and (delivery.is_full or not self._sent(delivery)):
+            return False
         if not self._buffer:
             self._begin()
         if future is not None:
             self._offers.append((len(self._buffer), future))
         self._append(message)
         self._size += size
-        if is_alone:
-            self._cut(delivery)
+        if is_alone and not self._sent(delivery):
+            self._empty()
+            return False
         return True
-
-    def _is_full(self, delivery: Delivery) -> bool:
-        return delivery.size >= self._room_bytes
 
     async def _waited(self, delivery: Delivery, messages: int) -> bool:
         """There is no room: False where that was the end of so many messages; or wait for some."""
         if self._full == "raise":
-            raise self._queue_full(delivery)
+            raise self._queue_full(delivery) from delivery.disk_error
         if self._is_dropped(messages):
             return False
         await delivery.moved()
@@ -300,7 +312,11 @@ class Writer:
         return self._full == "drop"
 
     def _queue_full(self, delivery: Delivery) -> QueueFull:
-        return QueueFull(f"{delivery.size} bytes still wait for the daemon of {self._topic}")
+        return QueueFull(self._what_waits(delivery))
+
+    def _what_waits(self, delivery: Delivery) -> str:
+        text = f"{delivery.size} bytes still wait for the daemon of {self._topic}"
+        return text if delivery.disk_error is None else f"{text}, and {delivery.disk_error}"
 
     def _begin(self) -> None:
         self._limit = self._batch_bytes
@@ -308,8 +324,16 @@ class Writer:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._linger_s, self._lingered)
 
+    def _sent(self, delivery: Delivery) -> bool:
+        """Make a batch of what is in the buffer; did the spool's disk take it?"""
+        try:
+            self._cut(delivery)
+        except OSError:
+            return False
+        return True
+
     def _cut(self, delivery: Delivery) -> None:
-        """Make a batch of what is in the buffer. Where a spool cannot take it, it stays there."""
+        """The same; OSError where a spool cannot take it. Then it stays in the buffer."""
         if not self._buffer:
             return
         batch = self._packer.pack(self._buffer)
@@ -331,9 +355,10 @@ class Writer:
     def _lingered(self) -> None:
         delivery = self._delivery
         if delivery is not None and self._buffer and delivery.failure is None:
-            self._is_overdue = self._is_full(delivery)
-            if not self._is_overdue:
-                self._cut(delivery)
+            self._is_overdue = delivery.is_full
+            if not self._is_overdue and not self._sent(delivery):
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(DISK_RETRY_S, self._lingered)
 
     # -- what the delivery tells -------------------------------------------------------------------
 
@@ -351,7 +376,7 @@ class Writer:
         self.next_offset = offset + batch.messages
         self.acknowledged += batch.messages
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: Failure) -> None:
         for _, future in self._offers:
             if not future.done():
                 future.set_exception(error)

@@ -6,14 +6,31 @@ in memory too, in the outbox, and only the numbers of those that somebody waits 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from logd.outbox import Batch, Outbox
-from logd.spool import Spool
+from logd.spool import SEGMENT_BYTES, Spool
 
 WINDOW_BYTES = 8 << 20  # of a spool's batches in memory at a time
 
 Offers = list[tuple[int, Any]]  # which message of a batch, and the future that waits for it
+
+
+def open_spool(directory: Path, limit_bytes: int, *, fsync: bool) -> Spool:
+    """A spool with segments so small that some can be removed before the limit is reached."""
+    segment_bytes = min(SEGMENT_BYTES, max(1, limit_bytes // 8))
+    return Spool(directory, fsync=fsync, segment_bytes=segment_bytes)
+
+
+def new_outbox(spool: Spool | None, producer: str | None, max_in_flight: int) -> Outbox:
+    """The outbox of a writer. With a spool it continues the producer and numbers in it."""
+    if spool is None:
+        is_shared = producer is not None
+        return Outbox(producer, is_shared=is_shared, max_in_flight=max_in_flight)
+    return Outbox(
+        spool.producer, max_in_flight=max_in_flight, first_own=spool.last + 1, renamed=spool.rename
+    )
 
 
 class Backlog:

@@ -24,17 +24,15 @@ from logd.addresses import ConnectionLost, Target, addresses, lost
 from logd.attendant import Attendant
 from logd.backlog import Backlog, Offers
 from logd.dialing import dial
-from logd.epochs import Seen, kept
+from logd.epochs import Seen
 from logd.errors import Internal, LogdError
 from logd.link import Link
-from logd.outbox import Batch, Clash, Forgotten, Hopeless, Later, Outcome, Refused, Stored
-from logd.pauses import Pauses
+from logd.outbox import Batch, Refused
+from logd.shipping import Event, Failure, GivenUp, Gone, Shipping, closed
 
 _LONGEST_SLEEP_S = 60.0
 _BUSY_S = 0.01
 _WATCH_S = 0.1  # at a time, by a thread that waits
-
-Failure = LogdError | OSError  # of the latter mostly ConnectionLost
 
 
 class Loss(NamedTuple):
@@ -81,33 +79,35 @@ class Delivery:
         self._outbox.settled = self._settled
         self._attendant = Attendant(lock, self)
         self.attend = self._attendant.attend
-        self._patience_s = patience_s
-        self.failure: Failure | None = None
-        self.trouble: Failure | None = None  # the newest; None while all is well
+        self._shipping = Shipping(
+            self._outbox,
+            patience_s=patience_s,
+            forgives_refusals=owner.hears_refusals,
+            silence=self._lost_by_silence(),
+        )
+        self._shipping.begin(monotonic())  # with what an earlier life has left, if anything
         self._link: Link | None = None
-        self._pauses = Pauses()
-        self._retry_at_s = 0.0
-        self._moved_at_s = 0.0  # when something was settled, or added where nothing waited
         self._heard_at_s = 0.0  # when the daemon showed a sign of life
         self._busy_until_s = 0.0  # till then one of the program's own threads does the work
         self._is_watched = False  # by such a thread
-        self._seen: Seen | None = None
-        self._next_offset = 0  # behind all that was acknowledged
-        self._is_loss_told = False  # on this connection
 
     # -- for the writer, with the lock held -------------------------------------------------------
+
+    @property
+    def failure(self) -> Failure | None:
+        return self._shipping.failure
 
     def add(self, batch: Batch, note: str = "-") -> None:
         """Take over a batch: it has a number from then on. OSError where the spool cannot."""
         if self.backlog.is_done:
-            self._moved_at_s = monotonic()
+            self._shipping.begin(monotonic())
         self.backlog.add(batch, note)
 
     def move(self) -> None:
         """Send what the socket takes at once, and leave the rest to the thread."""
         now_s = monotonic()
         if self._link is None:
-            self.attend(max(0.0, self._retry_at_s - now_s))
+            self.attend(max(0.0, self._shipping.retry_at_s - now_s))
             return
         if self._attendant.is_current:
             self._exchange(self._link)
@@ -147,7 +147,7 @@ class Delivery:
         """Stop, whatever is still waiting. The lock is released while the thread ends."""
         self._attendant.end()
         self._hang_up()
-        self._give_up(ConnectionLost("the writer was closed before this was stored"))
+        self._give_up(closed())
         self._attendant.call_later()
         self.backlog.close()
 
@@ -171,13 +171,13 @@ class Delivery:
         if self.failure is not None:
             return _LONGEST_SLEEP_S
         due_s = self._owner.tend(now_s)
-        if not self.backlog.is_done and self._is_out_of_patience(now_s):
-            self._fail(self.trouble or lost(self._address, "it did not answer in time"))
-        elif self._link is not None:
+        if not self.backlog.is_done:
+            self._meet(self._shipping.look(now_s))
+        if self._link is not None:
             self._tend_link(self._link, now_s)
-        elif not self.backlog.is_done and now_s >= self._retry_at_s:
+        elif not self.backlog.is_done and self._shipping.may_try(now_s):
             self._connect()
-        return max(0.0, min(self._deadlines_s(monotonic(), due_s)))
+        return max(0.0, min(self._deadlines_s(now_s, due_s)))
 
     def watched(self) -> tuple[int, int] | None:
         if self._link is None or self._busy_until_s > monotonic():
@@ -188,27 +188,25 @@ class Delivery:
         self._fail(Internal(f"a mistake in the writer: {error!r}"))
 
     def _tend_link(self, link: Link, now_s: float) -> None:
-        if now_s >= self._retry_at_s:
-            self._outbox.go_on()
         if self._outbox.in_flight and now_s - self._heard_at_s > self._timeout_s:
-            self._lose(lost(self._address, "it did not answer in time"))
+            self._lose(self._lost_by_silence())
         else:
             self._exchange(link)
 
-    def _is_out_of_patience(self, now_s: float) -> bool:
-        return self._patience_s is not None and now_s - self._moved_at_s > self._patience_s
+    def _lost_by_silence(self) -> ConnectionLost:
+        return lost(self._address, "it did not answer in time")
 
-    def _deadlines_s(self, now_s: float, due_s: float | None) -> Iterator[float]:
+    def _deadlines_s(self, looked_at_s: float, due_s: float | None) -> Iterator[float]:
         """In how many seconds to look again, whatever happens."""
+        now_s = monotonic()
         yield _LONGEST_SLEEP_S if due_s is None else due_s
         if self._busy_until_s > now_s:
             yield self._busy_until_s - now_s
         if not self.backlog.is_done:
             yield self._timeout_s
-            if self._retry_at_s > now_s:
-                yield self._retry_at_s - now_s
-            if self._patience_s is not None:
-                yield self._moved_at_s + self._patience_s - now_s
+            next_look_s = self._shipping.next_look_s(looked_at_s)
+            if next_look_s is not None:
+                yield next_look_s - now_s
 
     # -- the connection ---------------------------------------------------------------------------
 
@@ -216,7 +214,7 @@ class Delivery:
         try:
             link, seen = self._attendant.unlocked(self._dial)
         except (ConnectionLost, LogdError) as error:
-            self._put_off(error)
+            self._shipping.put_off(error, monotonic())
         else:
             self._linked(link, seen)
 
@@ -225,12 +223,7 @@ class Delivery:
 
     def _linked(self, link: Link, seen: Seen | None) -> None:
         self._link, self._heard_at_s = link, monotonic()
-        first_lost = kept(self._seen, seen, self._next_offset)
-        self._is_loss_told = first_lost < self._next_offset
-        if self._is_loss_told:
-            self._report(f"offsets from {first_lost} on, lost with the daemon's machine")
-            self._next_offset = 0
-        self._seen = seen
+        self._meet(self._shipping.connected(seen))
         self._exchange(link)
 
     def _exchange(self, link: Link, *, is_patient: bool = False) -> None:
@@ -242,7 +235,7 @@ class Delivery:
             answers = link.take_in()
             for answer in answers:
                 self._heard_at_s = monotonic()
-                self._act(self._outbox.answered(answer))
+                self._meet(self._shipping.answered(answer, self._heard_at_s))
                 if self.failure is not None:
                     return
             if link.has_ended:
@@ -269,17 +262,12 @@ class Delivery:
 
     def _lose(self, error: ConnectionLost) -> None:
         self._hang_up()
-        self._put_off(error)
-        self._act(self._outbox.lost())
+        self._meet(self._shipping.lost(error, monotonic()))
 
     def _hang_up(self) -> None:
         if self._link is not None:
             self._link.close()
             self._link = None
-
-    def _put_off(self, error: Failure) -> None:
-        self.trouble = error
-        self._retry_at_s = monotonic() + self._pauses.next_s()
 
     # -- outcomes -------------------------------------------------------------------------------
 
@@ -287,43 +275,28 @@ class Delivery:
         self.backlog.settle(batch)
         if batch.offers:
             self.resolve(batch.offers, result)
-        self._moved_at_s = monotonic()
+        self._shipping.settled(batch, result, monotonic())
         if isinstance(result, int):
-            self._next_offset = result + batch.messages
             self._owner.stored(batch, result)  # it counts: so this comes last, see Outbox
 
-    def _act(self, outcome: Outcome | None) -> None:
-        match outcome:
-            case Stored():
-                self.trouble = None
-                self._pauses.reset()
-            case Refused(batch, error):
-                if self._owner.hears_refusals:
+    def _meet(self, events: list[Event]) -> None:
+        for event in events:
+            match event:
+                case Refused(batch, error):
                     self._attendant.later(partial(self._owner.refused, batch, error))
-                else:
-                    self._fail(error)
-            case Later(error):
-                self._put_off(error)
-            case Forgotten(first, last):
-                if not self._is_loss_told:
-                    self._report(f"batches {first} to {last}, lost with the daemon's machine")
-            case Clash(error):
-                self._report(f"this writer's machine forgot what it had sent ({error.text})")
-            case Hopeless(error):
-                self._fail(error)
-
-    def _report(self, reason: str) -> None:
-        self._attendant.later(partial(self._owner.lost, Loss(self._topic, reason)))
+                case Gone(reason):
+                    self._attendant.later(partial(self._owner.lost, Loss(self._topic, reason)))
+                case GivenUp(failure):
+                    self._hang_up()
+                    self._give_up(failure)
+                    self._owner.failed()
+                    self._attendant.wake_all()
 
     def _fail(self, error: Failure) -> None:
-        self.failure = error
-        self._hang_up()
-        self._give_up(error)
-        self._owner.failed()
-        self._attendant.wake_all()
+        self._meet(self._shipping.fail(error))
 
     def _give_up(self, error: Failure) -> None:
-        """Tell whoever waits for a batch. A spool keeps it all the same."""
+        """Tell all who wait for a batch. A spool keeps it all the same."""
         self.resolve(self.backlog.give_up(), error)
 
 

@@ -23,11 +23,11 @@ from itertools import islice
 from time import monotonic
 from typing import Literal
 
-from logd.addresses import ConnectionLost
 from logd.delivery import Delivery
 from logd.intake import ATTEND, Intake
 from logd.outbox import Batch
 from logd.packing import Packer
+from logd.shipping import closed
 
 DISK_RETRY_S = 1.0  # where the spool's disk took nothing more
 
@@ -117,15 +117,18 @@ class Gathering(Intake):
         failure = self._delivery.failure
         if failure is None and not self._closed:
             return
-        self._buffer.clear()
-        self._limit = ATTEND
-        error = failure or ConnectionLost("the writer was closed before this was stored")
-        self._delivery.resolve(list(self._futures.items()), error)
-        self._futures.clear()
+        self._discard(failure or closed())
         if failure is not None:
             # Without its old traceback, which would grow with every call that ignores it.
             raise failure.with_traceback(None)
         raise ValueError("this writer is closed")
+
+    def _discard(self, error: Exception) -> None:
+        """Empty the buffer: what is in it will never be sent."""
+        self._buffer.clear()
+        self._limit = ATTEND
+        self._delivery.resolve(list(self._futures.items()), error)
+        self._futures.clear()
 
     def _attend(self, message: bytes) -> None:
         """What a write does that passed the limit."""

@@ -1,10 +1,11 @@
 """What becomes of a writer's batches: when to try, when to give up, what the program is told.
 
-Pure: whoever has the connection, the clock and the disk says what happened and when, and does what
-the events say that it gets back. The outbox knows what to send; this knows how things stand with
-the daemon.
+The blocking and the asyncio writer share it. It has no clock, connection or disk: the caller says
+what happened and when, and acts on the events that are returned. The outbox knows what to send;
+this module knows the state of the relation to the daemon.
 
-Always: `failure` is set once and for good, and then everything that waited was given up.
+Invariants: `failure` is set once and never cleared. A loss is reported once: after a report by
+offsets, a gap in the producer's numbers is the same loss until a batch has been stored.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from logd.errors import LogdError
 from logd.outbox import Batch, Clash, Forgotten, Hopeless, Later, Outbox, Outcome, Refused, Stored
 from logd.pauses import Pauses
 
+Failure = LogdError | OSError  # of the latter mostly ConnectionLost
+
 
 @dataclass(frozen=True, slots=True)
 class Gone:
@@ -28,13 +31,17 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Nobody will store these any more."""
+    """Nothing that waits will be stored by this writer."""
 
-    batches: list[Batch]
-    error: Exception
+    error: Failure
 
 
-Event = Stored | Refused | Gone | GivenUp
+Event = Refused | Gone | GivenUp
+
+
+def closed() -> ConnectionLost:
+    """For each message that was not stored when its writer was closed."""
+    return ConnectionLost("the writer was closed before this was stored")
 
 
 class Shipping:
@@ -48,15 +55,16 @@ class Shipping:
         forgives_refusals: bool,
         silence: ConnectionLost,
     ) -> None:
-        self.failure: Exception | None = None
-        self.trouble: Exception | None = None  # the newest; None while all is well
+        self.failure: Failure | None = None
+        self.trouble: Failure | None = None  # the newest; None while all is well
         self._outbox, self._patience_s, self._silence = outbox, patience_s, silence
         self._forgives_refusals = forgives_refusals
         self._pauses = Pauses()
-        self._retry_at_s = 0.0
-        self._moved_at_s = 0.0  # when something was acknowledged, or added where nothing waited
+        self.retry_at_s = 0.0
+        self._moved_at_s = 0.0  # when something was settled, or added where nothing waited
         self._seen: Seen | None = None
-        self._next_offset = 0  # behind all that was acknowledged
+        self._next_offset = 0  # after all that was acknowledged
+        self._is_loss_told = False
 
     def begin(self, now_s: float) -> None:
         """Something was added where nothing waited."""
@@ -64,7 +72,7 @@ class Shipping:
 
     def may_try(self, now_s: float) -> bool:
         """Is it time for the next try?"""
-        return self.failure is None and now_s >= self._retry_at_s
+        return self.failure is None and now_s >= self.retry_at_s
 
     def next_look_s(self, looked_at_s: float) -> float | None:
         """When to `look` again while something waits; None: when something happens.
@@ -72,7 +80,7 @@ class Shipping:
         By the time of the last look, not by the clock: a pause that has ended since then must not
         be forgotten.
         """
-        ends = [self._retry_at_s] if self._retry_at_s > looked_at_s else []
+        ends = [self.retry_at_s] if self.retry_at_s > looked_at_s else []
         if self._patience_s is not None:
             ends.append(self._moved_at_s + self._patience_s)
         return min(ends, default=None)
@@ -81,7 +89,7 @@ class Shipping:
         """While something waits: is a pause over, or the patience?"""
         if self._patience_s is not None and now_s - self._moved_at_s > self._patience_s:
             return self.fail(self.trouble or self._silence)
-        if now_s >= self._retry_at_s:
+        if now_s >= self.retry_at_s:
             self._outbox.go_on()
         return []
 
@@ -90,10 +98,18 @@ class Shipping:
         self.trouble = None
         first_lost = kept(self._seen, seen, self._next_offset)
         is_lost = first_lost < self._next_offset
-        self._next_offset = 0 if is_lost else self._next_offset
-        self._seen = seen or self._seen
-        reason = f"offsets from {first_lost} on, lost with the daemon's machine"
-        return [Gone(reason)] if is_lost else []
+        self._seen, self._next_offset = seen, first_lost
+        if not is_lost:
+            return []
+        self._is_loss_told = True
+        return [Gone(f"offsets from {first_lost} on, lost with the daemon's machine")]
+
+    def settled(self, batch: Batch, result: int | LogdError, now_s: float) -> None:
+        """A batch was stored at this offset, or refused. May be called twice for the same batch."""
+        self._moved_at_s = now_s
+        if isinstance(result, int):
+            self._next_offset = result + batch.messages
+            self._is_loss_told = False
 
     def answered(self, answer: Pushed | LogdError, now_s: float) -> list[Event]:
         """The answer to the oldest batch that was sent."""
@@ -103,27 +119,27 @@ class Shipping:
         self.put_off(error, now_s)
         return self._judge(self._outbox.lost(), now_s)
 
-    def put_off(self, error: Exception, now_s: float) -> None:
+    def put_off(self, error: Failure, now_s: float) -> None:
         """It is no use before a pause."""
         self.trouble = error
-        self._retry_at_s = now_s + self._pauses.next_s()
+        self.retry_at_s = now_s + self._pauses.next_s()
 
-    def fail(self, error: Exception) -> list[Event]:
+    def fail(self, error: Failure) -> list[Event]:
         self.failure = self.failure or error
-        return [GivenUp(self._outbox.give_up(), self.failure)]
+        return [GivenUp(self.failure)]
 
     def _judge(self, outcome: Outcome | None, now_s: float) -> list[Event]:
         match outcome:
-            case Stored(batch, offset):
-                self._moved_at_s, self.trouble = now_s, None
-                self._next_offset = offset + batch.messages
+            case Stored():
+                self.trouble = None
                 self._pauses.reset()
-                return [outcome]
             case Refused(_, error):
-                return [outcome] if self._forgives_refusals else [outcome, *self.fail(error)]
+                return [outcome] if self._forgives_refusals else self.fail(error)
             case Later(error):
                 self.put_off(error, now_s)
             case Forgotten(first, last):
+                if self._is_loss_told:
+                    return []
                 return [Gone(f"batches {first} to {last}, lost with the daemon's machine")]
             case Clash(error):
                 return [Gone(f"this writer's machine forgot what it had sent ({error.text})")]

@@ -133,10 +133,7 @@ class Spool:
         while self._segments and done and self._segments[0] is not filled[done]:
             self._remove_oldest()
         if done or number - self._saved >= SAVE_EVERY:
-            try:
-                self._save_state()
-            except OSError as error:
-                _log.warning("%s/state could not be written: %s", self._directory, error)
+            self._try_to_save_state()
 
     def _remove_oldest(self) -> None:
         self._segments.popleft().path.unlink(missing_ok=True)
@@ -162,7 +159,7 @@ class Spool:
         if self._lock < 0:
             return
         try:
-            self._save_state()
+            self._try_to_save_state()
         finally:
             self.abandon()
 
@@ -234,6 +231,13 @@ class Spool:
                 f"{self._directory}/state is damaged ({error}); remove it to go on, and what is"
                 " in the spool is sent under a new name, some of it perhaps a second time"
             ) from None
+
+    def _try_to_save_state(self) -> None:
+        """It may lag behind, so a failure is no reason to stop."""
+        try:
+            self._save_state()
+        except OSError as error:
+            _log.warning("%s/state could not be written: %s", self._directory, error)
 
     def _save_state(self) -> None:
         content = {"producer": self.producer, "acknowledged": self.acknowledged}

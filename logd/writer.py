@@ -13,14 +13,14 @@ from time import monotonic
 from typing import Literal, Self
 
 from logd.addresses import Target
-from logd.backlog import Backlog
+from logd.backlog import Backlog, new_outbox, open_spool
 from logd.commands import checked_topic
 from logd.delivery import Delivery, Loss
 from logd.errors import BadRequest, LogdError
 from logd.gathering import Full, Gathering
 from logd.gathering import QueueFull as QueueFull
-from logd.outbox import Batch, Outbox
-from logd.spool import SEGMENT_BYTES, Spool
+from logd.outbox import Batch
+from logd.shipping import closed
 
 PATIENCE_S = 60.0
 QUEUE_BYTES = 32 << 20
@@ -92,12 +92,11 @@ class Writer(Gathering):
         self.acknowledged = 0
         self.first_offset: int | None = None
         self.next_offset: int | None = None
-        segment_bytes = min(SEGMENT_BYTES, max(1, spool_bytes // 8))
-        self.spool = Spool(spool, fsync=spool_fsync, segment_bytes=segment_bytes) if spool else None
+        self.spool = open_spool(spool, spool_bytes, fsync=spool_fsync) if spool else None
         try:
             self._delivery = Delivery(
                 target, self._topic, self, self._lock,
-                backlog=Backlog(self._outbox(producer, max_in_flight), self.spool),
+                backlog=Backlog(new_outbox(self.spool, producer, max_in_flight), self.spool),
                 patience_s=PATIENCE_S if patience_s is None and spool is None else patience_s,
                 timeout_s=timeout_s,
             )  # fmt: skip
@@ -109,15 +108,6 @@ class Writer(Gathering):
             if self.spool is not None:
                 self.spool.close()
             raise
-
-    def _outbox(self, producer: str | None, max_in_flight: int) -> Outbox:
-        if self.spool is None:
-            is_shared = producer is not None
-            return Outbox(producer, is_shared=is_shared, max_in_flight=max_in_flight)
-        return Outbox(
-            self.spool.producer, max_in_flight=max_in_flight, first_own=self.spool.last + 1,
-            renamed=self.spool.rename,
-        )  # fmt: skip
 
     def push(self, messages: list[bytes], note: str = "-") -> None:
         """Exactly one batch, behind all that was written before. With a spool it is kept by now."""
@@ -173,7 +163,7 @@ class Writer(Gathering):
         finally:
             with self._lock:
                 self._closed = True
-                self.failed()
+                self._discard(closed())
                 self._delivery.end()
 
     def abandon(self) -> None:

@@ -82,6 +82,21 @@ async def value(result: Any) -> Any:
     return result.result(HANG_S) if hasattr(result, "result") else result
 
 
+def started(kind: Kind, call: Callable[[], Any]) -> asyncio.Task[Any]:
+    """Make a call that may wait, beside the scenario: in a task, or in a thread."""
+
+    async def in_task() -> Any:
+        return await value(call())
+
+    def in_thread() -> Any:
+        result = call()
+        return result.result(HANG_S) if hasattr(result, "result") else result
+
+    if kind.name == "blocking":
+        return asyncio.create_task(asyncio.to_thread(in_thread))
+    return asyncio.create_task(in_task())
+
+
 async def each(items: Any) -> AsyncIterator[Any]:
     """What a reader or its batches give, of either kind."""
     if hasattr(items, "__aiter__"):

@@ -88,7 +88,7 @@ class Fake(Listener):
         self.id, self.epoch, self.began = "0123456789abcdef", 1, 0
         self.cursors: dict[bytes, int] = {}
         self.batches: list[tuple[int, int, bytes]] = []  # offset, messages, bytes
-        self.ids: dict[tuple[bytes, int], bytes] = {}
+        self.ids: dict[tuple[bytes, int], tuple[bytes, bytes]] = {}  # the body, and its answer
         self.last: dict[bytes, int] = {}
         self.is_there = bool(messages)
         self.grown = threading.Condition()
@@ -164,10 +164,21 @@ class Fake(Listener):
             if known is None:
                 if int(n) != last + 1:
                     return b"ERR out-of-order last=%d\r\n" % last
-                known = self.store_body(body, enc, len(split_body(body, enc)))
+                known = body, self.store_body(body, enc, len(split_body(body, enc)))
                 if producer != b"-":
                     self.ids[producer, int(n)], self.last[producer] = known, int(n)
-            return known
+            elif known[0] != body:
+                return b"ERR conflict %s is already stored with another body\r\n" % options[b"id"]
+            return known[1]
+
+    def forget_topic(self) -> None:
+        """Delete the topic. The next push creates it with another id."""
+        with self._one_push, self.grown:
+            self.batches.clear()
+            self.ids.clear()
+            self.last.clear()
+            self.first = self.next = self.began = 0
+            self.id, self.epoch, self.is_there = f"{int(self.id, 16) + 1:016x}", 1, False
 
     def _read(self, words: list[bytes], body: bytes) -> bytes:
         if not self.is_there:

@@ -19,8 +19,8 @@ import pytest
 from logd.addresses import ConnectionLost
 from logd.aio import Writer
 from logd.batch import split_body
-from logd.errors import BadRequest, LogdError
-from logd.packing import Packer
+from logd.errors import BadRequest, Internal, LogdError
+from logd.requests import Push
 from logd.spool import Spool
 from logd.writer import QueueFull
 
@@ -229,7 +229,7 @@ def test_a_failure_reaches_everybody_who_waits(kind: Kind) -> None:
         for call in (writer.write(b"x"), writer.submit(b"x"), writer.flush(), writer.close()):
             with pytest.raises(BadRequest):
                 await call
-        with pytest.raises(ValueError, match="closed"):
+        with pytest.raises(BadRequest):
             writer.write_nowait(b"x")
         await writer.close()
 
@@ -454,7 +454,9 @@ def test_a_disk_that_is_full(
         raise OSError(errno.ENOSPC, "no space left on device")
 
     async def scenario(kind: Kind) -> None:
-        async with Writer(peer.address, "app", spool=tmp_path, linger_s=None) as writer:
+        async with Writer(
+            peer.address, "app", spool=tmp_path, spool_fsync=fsync, linger_s=None
+        ) as writer:
             await writer.write(b"first")
             with monkeypatch.context() as patch:
                 patch.setattr(os, "pwrite", pwrite)
@@ -462,17 +464,140 @@ def test_a_disk_that_is_full(
                     await writer.push([b"second"])
             await writer.push([b"second"])  # nothing of the first was lost meanwhile
 
-    async def synced(kind: Kind) -> None:
-        writer = await Writer(peer.address, "app", spool=tmp_path, spool_fsync=True).open()
-        monkeypatch.setattr(os, "pwrite", pwrite)
-        with pytest.raises(OSError, match="no space"):
-            await writer.push([b"second"])
-        with pytest.raises(OSError, match="no space"):
+    monkeypatch.setattr("logd.aio_delivery.DISK_RETRY_S", 0.01)
+    with Fake() as peer:
+        run(kind, scenario)
+        assert peer.messages == [b"first", b"second"]
+
+
+@contextmanager
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, list[bytes]]]:
+    """A spool that keeps nothing before the event is set; and the bodies it was asked to keep."""
+    may_go_on, bodies = threading.Event(), list[bytes]()
+    real = Spool.append
+
+    def append(spool: Spool, push: Push, messages: int, note: str = "-") -> int:
+        bodies.append(bytes(push.body))
+        assert may_go_on.wait(HANG_S)
+        return real(spool, push, messages, note)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Spool, "append", append)
+        try:
+            yield may_go_on, bodies
+        finally:
+            may_go_on.set()
+
+
+@on_loops
+def test_what_waits_for_a_slow_disk_is_bounded(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(kind: Kind) -> None:
+        writer = Writer(
+            peer.address, "app", spool=tmp_path, spool_fsync=True, batch_bytes=10,
+            queue_bytes=100, linger_s=None,
+        )  # fmt: skip
+        async with writer:
+            with slow_disk(monkeypatch) as (may_go_on, _):
+                with pytest.raises(QueueFull, match="bytes still wait"):
+                    for _ in range(1000):
+                        writer.write_nowait(b"12345678")
+                may_go_on.set()
+                await writer.flush()
+            assert 100 <= sum(len(message) + 1 for message in peer.messages) < 130
+
+    with Fake() as peer:
+        run(kind, scenario)
+
+
+@on_loops
+def test_batches_are_sent_while_others_are_synced(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(kind: Kind) -> None:
+        async with Writer(
+            peer.address, "app", spool=tmp_path, spool_fsync=True, batch_bytes=10, linger_s=None
+        ) as writer:
+            real = Spool.append
+
+            def append(spool: Spool, *words: Any) -> int:
+                """There is always one more batch to keep when one was kept."""
+                if not writer.acknowledged and spool.last < 1000:
+                    loop.call_soon_threadsafe(writer.write_nowait, b"12345678")
+                return real(spool, *words)
+
+            loop = asyncio.get_running_loop()
+            monkeypatch.setattr(Spool, "append", append)
+            for _ in range(2):
+                writer.write_nowait(b"12345678")
+            while not writer.acknowledged:
+                await asyncio.sleep(0.001)
+            assert writer.spool is not None
+            assert writer.spool.last < 1000
+
+    with Fake() as peer:
+        run(kind, scenario)
+
+
+def test_a_push_gives_other_tasks_a_turn() -> None:
+    async def scenario() -> None:
+        turns: list[int] = []
+        async with Writer(peer.address, "app") as writer:
+            asyncio.get_running_loop().call_soon(turns.append, 1)
+            await writer.push([b"x"])
+            assert turns == [1]
+
+    with Fake() as peer:
+        asyncio.run(scenario())
+
+
+@on_loops
+def test_an_open_that_is_cancelled_gives_the_spool_back(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier life has left is checked in a thread: that may take long."""
+    checks, may_go_on = threading.Event(), threading.Event()
+    real = Spool._open_segments
+
+    def check(spool: Spool) -> None:
+        checks.set()
+        assert may_go_on.wait(HANG_S)
+        real(spool)
+
+    async def scenario(kind: Kind) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Spool, "_open_segments", check)
+            opening = asyncio.create_task(Writer(peer.address, "app", spool=tmp_path).open())
+            while not checks.is_set():
+                await asyncio.sleep(0.001)
+            opening.cancel()
+            may_go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+        async with Writer(peer.address, "app", spool=tmp_path):
+            pass
+
+    with Fake() as peer:
+        run(kind, scenario)
+
+
+@on_loops
+def test_a_mistake_in_the_code_ends_the_writer_with_an_error_of_logd(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(kind: Kind) -> None:
+        writer = await Writer(peer.address, "app", spool=tmp_path).open()
+        monkeypatch.setattr(Spool, "forget", None)
+        with pytest.raises(Internal, match="a mistake in the writer: TypeError") as caught:
+            while True:
+                await writer.push([b"x"])
+        assert isinstance(caught.value.__cause__, TypeError)
+        with pytest.raises(Internal):
             await writer.close()
 
     with Fake() as peer:
-        run(kind, synced if fsync else scenario)
-        assert peer.messages == ([] if fsync else [b"first", b"second"])
+        run(kind, scenario)
 
 
 @on_loops
@@ -487,22 +612,6 @@ def test_a_small_spool_that_was_full_takes_more_when_all_is_sent(
     with Fake() as peer:
         run(kind, scenario)
         assert peer.messages == MESSAGES
-
-
-@on_loops
-def test_patience_with_a_spool_begins_when_the_writer_does(kind: Kind, tmp_path: Path) -> None:
-    async def scenario(kind: Kind) -> None:
-        async with Writer(peer.address, "app", spool=tmp_path, patience_s=20.0) as writer:
-            await writer.flush()
-            assert writer.acknowledged == 1
-
-    spool = Spool(tmp_path)
-    with Fake([b"there"]) as peer:
-        batch = Packer("app", compressed=False).pack([b"left over"])
-        spool.append(batch.push, batch.messages)
-        spool.close()
-        run(kind, scenario)
-        assert peer.messages == [b"there", b"left over"]
 
 
 @on_loops

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
 from daemon import HANG_S, Daemon, messages, running
 
-from logd import LogdHandler, delivery
+from logd import LogdHandler, shipping
 from logd.pauses import Pauses
 
 FAULTS = 100  # in each of two runs
@@ -168,7 +168,7 @@ def missing_where_reported(data: bytes) -> int:
 def test_each_record_arrives_once_and_in_order_or_is_counted(
     proxy: Proxy, spool: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery, "Pauses", partial(Pauses, 0.01, 0.1))  # many faults in a minute
+    monkeypatch.setattr(shipping, "Pauses", partial(Pauses, 0.01, 0.1))  # many faults in a minute
     log = logging.Logger("shop")
     with running(tmp_path) as daemon:
         aim(proxy, daemon)

@@ -27,7 +27,7 @@ from fake_daemon import (
     nobody,
 )
 
-from logd import attendant, delivery, gathering, spool
+from logd import attendant, delivery, gathering, shipping, spool
 from logd.addresses import ConnectionLost
 from logd.delivery import Loss
 from logd.errors import (
@@ -478,7 +478,7 @@ def interrupted_at(place: int, call: Callable[[], object]) -> bool:
 
 @pytest.mark.parametrize("what", ["write", "submit", "push", "flush", "two batches"])
 def test_a_signal_at_each_place(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    monkeypatch.setattr(delivery, "Pauses", lambda: Pauses(0.001, 0.001))
+    monkeypatch.setattr(shipping, "Pauses", lambda: Pauses(0.001, 0.001))
     place, is_reached = 0, True
     while is_reached:
         place += 1
@@ -659,7 +659,7 @@ def test_what_is_written_during_a_connect_is_kept_after_it(
     daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not only when the thread looks again for another reason."""
-    monkeypatch.setattr(delivery, "Pauses", lambda: Pauses(500, 500))
+    monkeypatch.setattr(shipping, "Pauses", lambda: Pauses(500, 500))
     daemon.hold()
     writer = Writer(daemon.address, "app", linger_s=0.001, timeout_s=500, spool=tmp_path)
     assert writer.spool is not None
