@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 from logd.forward.chain import Chain, Patience, identity_of
 from logd.forward.content import Content, Identity, Stamp, check_of, tail_at
 from logd.forward.lines import Limits, last_line_start
-from logd.forward.paths import NOTHING, Patterns
+from logd.forward.paths import NOTHING, Patterns, Unmatched
 from logd.forward.siblings import file_time_ns, is_gone, is_sibling, listing, opened_plain
 from logd.forward.sources import MAX_NOTE_BYTES, Mark, Register, Source, State, note_of, restored
 from logd.forward.spooled import Leftover, Waiting
@@ -118,7 +118,7 @@ class Forwarder:
         self._register, self._is_first_run = memory
         self._chains: dict[str, Chain] = {}
         self._turn: deque[Chain] = deque()
-        self._matched = NOTHING
+        self._matched, self._unmatched = NOTHING, Unmatched()
         self._told = set[tuple[Identity, Stamp]]()  # files that the chains were last told of
         self._looks_ns = deque([self._register.looked_ns], maxlen=2)
         self._unreadable = set[str]()
@@ -191,6 +191,8 @@ class Forwarder:
             self._register.looked_ns = self._looks_ns[0]
             self._looks_ns.append(file_time_ns())
         self._matched = self._options.patterns.expand()
+        for text in self._unmatched.news(self._matched):
+            self._say(text)
         if not self._chains:
             _drop_gone(self._register, self._matched.identities)
         known = {source.base for source in self._register.sources.values()}
