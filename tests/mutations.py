@@ -30,6 +30,8 @@ OUTBOX = "tests/unit/test_outbox.py::"
 SPOOL = "tests/unit/test_spool.py::"
 WRITER = "tests/unit/test_client_writer.py::"
 DELIVERY = "tests/unit/test_writer_delivery.py::"
+PARITY = "tests/clients/test_writer_parity.py::"
+AIO_WRITER = "tests/clients/test_aio_writer.py::"
 LINK = "tests/unit/test_link.py::"
 TOKENS = "tests/security/test_tokens.py::"
 TLS = "tests/security/test_tls.py::"
@@ -286,6 +288,9 @@ MUTATIONS = [
     Mutation("cursors: a name that is gone is told to be unknown", "logd/cursors.py",
              "bool(lost) or len(cursors) < count", "False",
              CURSORS + "test_cut_or_flipped_anywhere"),
+    Mutation("forwarder: says nothing about paths without files", "logd/forward/forwarder.py",
+             "self._unmatched.news(self._matched):", "():",
+             "tests/unit/test_forward_paths.py::test_a_forwarder_says_what_it_waits_for"),
     # -- writers
     Mutation("outbox: the first on a connection not alone", "logd/outbox.py",
              "self.in_flight, self._alone, self._held = 0, True, False",
@@ -309,6 +314,35 @@ MUTATIONS = [
              "        self.size -= batch.size\n        del self._batches[0]\n"
              "        self.settled(batch, pushed.offset)\n",
              DELIVERY + "test_a_signal_at_each_place"),
+    Mutation("shipping: a loss told again by its numbers", "logd/shipping.py",
+             "                if self._is_loss_told:\n                    return []\n", "",
+             PARITY + "test_one_loss_is_reported_once"),
+    Mutation("shipping: a loss told again on the next connection", "logd/shipping.py",
+             "        self._seen, self._next_offset = seen, first_lost\n",
+             "        self._seen, self._next_offset = seen, first_lost\n"
+             "        self._is_loss_told = False\n",
+             PARITY + "test_one_loss_is_reported_once"),
+    Mutation("backlog: a new life does not know where it begins", "logd/backlog.py",
+             " first_own=spool.last + 1,", "",
+             PARITY + "test_a_machine_that_forgot_its_newest_batches"),
+    Mutation("backlog: a small spool has large segments", "logd/backlog.py",
+             "min(SEGMENT_BYTES, max(1, limit_bytes // 8))", "SEGMENT_BYTES",
+             PARITY + "test_a_small_spool_has_small_files"),
+    Mutation("delivery: patience begins with the machine", "logd/delivery.py",
+             "        self._shipping.begin(monotonic())  # with what", "        # with what",
+             PARITY + "test_patience_with_a_spool_begins_when_the_writer_does"),
+    Mutation("aio_delivery: a disk that takes nothing ends it", "logd/aio_delivery.py",
+             "            except OSError as error:\n                self.disk_error = error\n"
+             "                self._disk_retry",
+             "            except KeyError as error:\n                self.disk_error = error\n"
+             "                self._disk_retry",
+             PARITY + "test_what_lingers_is_kept_when_the_disk_has_room_again"),
+    Mutation("aio_writer: flush waits for what comes later", "logd/aio_writer.py",
+             "while not delivery.is_settled(last):", "while not delivery.is_done:",
+             PARITY + "test_flush_waits_for_what_was_written_before_it"),
+    Mutation("aio_delivery: appending leaves no turn for sending", "logd/aio_delivery.py",
+             "for _ in range(len(self._unkept)):", "while self._unkept:",
+             AIO_WRITER + "test_batches_are_sent_while_others_are_synced"),
     Mutation("gathering: leaves the buffer before it is somewhere else", "logd/gathering.py",
              "        try:\n            self._delivery.add(batch)\n        finally:\n"
              "            if batch.number:\n                del self._buffer[: batch.messages]\n",

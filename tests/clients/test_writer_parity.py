@@ -392,11 +392,8 @@ def test_what_lingers_is_kept_when_the_disk_has_room_again(
 
     async def scenario(kind: Kind) -> None:
         async with opened(
-            kind.Writer(
-                peer.address, "app", spool=tmp_path, spool_fsync=fsync, linger_s=0.001,
-                patience_s=0.05,
-            )
-        ) as writer:  # fmt: skip
+            kind.Writer(peer.address, "app", spool=tmp_path, spool_fsync=fsync, linger_s=0.001)
+        ) as writer:
             with monkeypatch.context() as patch:
                 patch.setattr(spool_module, "_write", fail)
                 await value(writer.write(b"one"))
@@ -408,6 +405,26 @@ def test_what_lingers_is_kept_when_the_disk_has_room_again(
     with Fake() as peer:
         run(kind, scenario)
         assert peer.messages == [b"one"]
+
+
+@on_each
+@pytest.mark.parametrize("fsync", [False, True])
+def test_patience_is_with_the_daemon_not_with_a_full_disk(
+    kind: Kind, fsync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_waits: None
+) -> None:
+    async def scenario(kind: Kind) -> None:
+        with suppress(ConnectionLost):  # where this machine is too busy for so little patience
+            async with opened(
+                kind.Writer(peer.address, "app", spool=tmp_path, spool_fsync=fsync, patience_s=0.1)
+            ) as writer:
+                with monkeypatch.context() as patch:
+                    patch.setattr(spool_module, "_write", no_space)
+                    await value(writer.write(b"one"))
+                    with pytest.raises(TimeoutError, match="No space left"):
+                        await value(writer.flush(0.3))
+
+    with Fake() as peer:
+        run(kind, scenario)
 
 
 @on_each
