@@ -1,7 +1,7 @@
 """The `log-cli` command: its subcommands, and what its exit codes mean.
 
     0 done   1 usage or no connection   2 refused by the server   3 out of range or data loss
-    130 interrupted
+    130 interrupted (Ctrl-C)   143 terminated (SIGTERM)
 
 Typer alone is imported at start; a command imports the client when it runs, so that `--help` and
 completion stay quick. An error ends in one sentence on stderr that says what to do.
@@ -9,7 +9,9 @@ completion stay quick. An error ends in one sentence on stderr that says what to
 
 from __future__ import annotations
 
+import signal
 import sys
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -38,7 +40,7 @@ log-cli write app 'hello, log'
 log-cli read app --forever
 
 Exits 0 when done, 1 on misuse or without a connection, 2 when refused by the server, 3 when out of
-range or data is lost, 130 when interrupted.
+range or data is lost, 130 when interrupted, 143 when terminated.
 """
 
 app = typer.Typer(
@@ -96,7 +98,12 @@ def everywhere(
     ctx.obj = connect.Everywhere(host, token_file, ca, cert, key)
 
 
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise failures.Terminated
+
+
 def main() -> None:
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app(prog_name="log-cli")
     except SystemExit as end:
@@ -107,6 +114,8 @@ def main() -> None:
     except KeyboardInterrupt:
         end_line()
         sys.exit(failures.INTERRUPTED)
+    except failures.Terminated:
+        sys.exit(failures.TERMINATED)
     except Exception as error:
         explained = failures.explain(error)
         if explained is None:

@@ -6,6 +6,7 @@ USAGE = NO_CONNECTION = 1
 REFUSED = 2
 LOSS = 3
 INTERRUPTED = 130
+TERMINATED = 143
 TYPER_USAGE = 2  # Typer's own code for a usage error, which means something else here
 
 
@@ -18,6 +19,10 @@ class OutputGone(BaseException):
 
     Not an Exception: whoever handles failures of the connection must let it pass.
     """
+
+
+class Terminated(BaseException):
+    """SIGTERM has arrived. Like KeyboardInterrupt, it is not handled where failures are."""
 
 
 HINTS = {

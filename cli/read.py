@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ import typer
 from cli import connect, source
 from cli.completion import complete_topic
 from cli.failures import Misuse
-from cli.output import Form, each_renderer, renderer
+from cli.output import Form, each_renderer, notice, renderer
 from cli.progress import LONG_BYTES, Advance, bar, is_watched
 from cli.show import (
     Follow,
@@ -25,12 +26,14 @@ from cli.show import (
     goes_to_a_file,
     say_following,
     show,
+    show_consumed,
     show_several,
 )
 from cli.since import parse_since
 
 if TYPE_CHECKING:
     from logd.commands import TopicInfo
+    from logd.reader import Reader
     from logd.requests import Where
 
 Offset = Annotated[
@@ -65,7 +68,9 @@ Topics = Annotated[
 Cursor = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME", help="Go on where the last read with this name ended; the daemon keeps it."
+        metavar="NAME",
+        help="Continue where the last read with this name ended; the daemon keeps the position."
+        " The options for a start apply to a new cursor only.",
     ),
 ]
 CursorFile = Annotated[
@@ -113,6 +118,8 @@ def read(
     bounds: dict[str, Any] = {**place, "until_ms": until_ms, "or_first": or_first}
     origin: dict[str, Any] = {"host": host, "data_dir": data_dir, "quiet": quiet}
     mark = _mark(cursor, cursor_file, data_dir)
+    places = {"--offset": offset, "--tail": tail, "--since": since}
+    ignored = next((name for name, value in places.items() if value is not None), None)
     if len(topics) > 1 or source.is_glob(topics[0]):
         if mark is not None or data_dir is not None or end is not None:
             raise Misuse("a cursor, --data-dir and --until with an offset are for one topic")
@@ -124,19 +131,40 @@ def read(
         return
     (topic,) = topics
     render = renderer(topic, output, format)
-    if mark is not None:
-        origin["cursor"] = mark
-    reader = source.reader(ctx, topic, follow=forever, limit=limit, until=end, **origin, **bounds)
+    open_reader = partial(
+        source.reader, ctx, topic, follow=forever, limit=limit, until=end, **origin, **bounds
+    )
     if forever:
         say_following(topic, quiet)
-        follow(reader, render)
+        if mark is None:
+            follow(open_reader(), render)
+        else:
+            show_consumed(_marked(open_reader, mark, ignored, quiet), render, is_following=True)
         return
+    infos = []
     if goes_to_a_file() and is_watched(quiet):
         infos = source.topics(ctx, topic, host=host, data_dir=data_dir, quiet=True)
-        with _bar(infos, place, limit, end) as advance:
-            show(reader, render, advance=advance)
-    else:
-        show(reader, render)
+    with _bar(infos, place, limit, end) as advance:
+        if mark is None:
+            show(open_reader(), render, advance=advance)
+        else:
+            opened = _marked(open_reader, mark, ignored, quiet)
+            show_consumed(opened, render, is_following=False, advance=advance)
+
+
+def _marked(
+    open_reader: Callable[..., Any], mark: str | Path, ignored: str | None, quiet: bool
+) -> Callable[[Callable[[], int | None]], Reader]:
+    """With a cursor. `ignored` is the option for a place, which only a new cursor needs."""
+
+    def opened(consumed: Callable[[], int | None]) -> Reader:
+        reader: Reader = open_reader(cursor=mark, consumed=consumed)
+        if reader.resumed_at is not None and ignored is not None:
+            at = f"reading from its offset {reader.resumed_at}"
+            notice(f"the cursor exists: {at}, and ignoring {ignored}", quiet)
+        return reader
+
+    return opened
 
 
 def _mark(cursor: str | None, cursor_file: Path | None, data_dir: Path | None) -> str | Path | None:

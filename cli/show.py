@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,6 +70,31 @@ def follow(reader: Reader | DirectoryReader, render: Render) -> None:
         for batch in watch.each(reader.batches()):
             out.write(render(batch))
             out.flush()
+
+
+def show_consumed(
+    open_reader: Callable[[Callable[[], int | None]], Reader],
+    render: Render,
+    *,
+    is_following: bool,
+    advance: Advance = lambda messages: None,
+) -> None:
+    """The same with a cursor, which moves when a message was read from stdout.
+
+    The reader is closed, and its cursor saved, before stdout is given up.
+    """
+    from cli.consumed import Consumed
+    from cli.following import Watch
+
+    with stdout() as out:
+        consumed = Consumed(out.fileno(), render)
+        watch = Watch(out.fileno()) if is_following else nullcontext()
+        with open_reader(consumed.next_offset) as reader, watch as watching:
+            batches = reader.batches() if watching is None else watching.each(reader.batches())
+            for batch in batches:
+                consumed.write(batch, reader.save_if_due)
+                advance(len(batch.messages))
+            consumed.finish(reader.save_if_due)
 
 
 def show_several(

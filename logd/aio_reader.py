@@ -38,7 +38,9 @@ class Reader:
     With a `cursor`, a name that the daemon keeps or a Path of a local file, it goes on where the
     last one stopped, and `start` is for the first time. What was handed out counts as read when the
     next is asked for; that is saved every second, by `commit` and by `close`. So after a crash some
-    messages come again, and none is left out.
+    messages come again, and none is left out. A program that processes messages later than it asks
+    for the next ones passes `consumed`: it returns the offset before which everything is processed,
+    or None if nothing is, and only that is saved.
 
     When nobody has answered for `patience_s` (None: never) it gives up; before each new try
     `on_trouble` hears why. On a Client that it was given it does not reconnect, and does not ask
@@ -51,6 +53,7 @@ class Reader:
         topic: str,
         *,
         cursor: str | Path | None = None,
+        consumed: Callable[[], int | None] | None = None,
         patience_s: float | None = PATIENCE_S,
         on_trouble: Callable[[Exception], None] = lambda error: None,
         **options: Unpack[Options],
@@ -61,7 +64,8 @@ class Reader:
         self._patience_s, self._on_trouble = patience_s, on_trouble
         self._patience = Patience(patience_s, monotonic())
         self._bookmark = self._make_bookmark(cursor)
-        self._progress = Progress(monotonic())
+        self._progress = Progress(monotonic(), consumed)
+        self._resumed_at: int | None = None
         self._seen: Seen | None = None
         self._asked: asyncio.Future[Batches] | None = None  # the reply that is due
         self._cutting: Iterator[Batch] = iter(())  # of the reply that is here
@@ -88,6 +92,7 @@ class Reader:
             if found is not None:
                 self._reading.go_on(*found)
                 self._progress.found(found[0])
+                self._resumed_at = found[0]
         except BaseException:
             await self._end()
             raise
@@ -141,12 +146,26 @@ class Reader:
         """Where the reply after the current one starts; None before the first."""
         return self._reading.where if isinstance(self._reading.where, int) else None
 
+    @property
+    def resumed_at(self) -> int | None:
+        """The offset at which the cursor stood; None without a cursor, or for a new one."""
+        return self._resumed_at
+
     async def commit(self, offset: int | None = None) -> None:
         """Save the cursor: everything before `offset`, or all that was handed out, is done with."""
         if self._bookmark is None:
             raise ValueError("this reader has no cursor")
         self._progress.commit(offset)
         await self._save()
+
+    async def save_if_due(self) -> None:
+        """Save the cursor if that was last done a second ago or more."""
+        if self._bookmark is not None and self._progress.is_due(monotonic()):
+            try:
+                await self._save()
+            except TRY_AGAIN as error:
+                self._progress.put_off(monotonic())
+                self._on_trouble(error)
 
     # -- replies ---------------------------------------------------------------------------------
 
@@ -172,7 +191,7 @@ class Reader:
         while True:
             for batch in self._cutting:
                 return batch
-            await self._save_if_due()
+            await self.save_if_due()
             if reading.is_done:
                 return None
             reply = await self._reply()
@@ -259,18 +278,10 @@ class Reader:
 
     async def _asked_again(self) -> None:
         self._progress.asked_again()
-        await self._save_if_due()
-
-    async def _save_if_due(self) -> None:
-        if self._bookmark is not None and self._progress.is_due(monotonic()):
-            try:
-                await self._save()
-            except TRY_AGAIN as error:
-                self._progress.put_off(monotonic())
-                self._on_trouble(error)
+        await self.save_if_due()
 
     async def _save(self) -> None:
-        offset = self._progress.unsaved
+        offset = self._progress.unsaved()
         if offset is not None and self._bookmark is not None:
             await self._bookmark.save(offset, self._seen)
             self._progress.saved(offset, monotonic())

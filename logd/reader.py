@@ -41,7 +41,9 @@ class Reader:
     With a `cursor`, a name that the daemon keeps or a Path of a local file, it goes on where the
     last one stopped, and `start` is for the first time. What was handed out counts as read when the
     next is asked for; that is saved every second, by `commit` and by `close`. So after a crash some
-    messages come again, and none is left out.
+    messages come again, and none is left out. A program that processes messages later than it asks
+    for the next ones passes `consumed`: it returns the offset before which everything is processed,
+    or None if nothing is, and only that is saved.
 
     When nobody has answered for `patience_s` (None: never) it gives up; before each new try
     `on_trouble` hears why.
@@ -53,6 +55,7 @@ class Reader:
         topic: str,
         *,
         cursor: str | Path | None = None,
+        consumed: Callable[[], int | None] | None = None,
         patience_s: float | None = PATIENCE_S,
         on_trouble: Callable[[Exception], None] = lambda error: None,
         **options: Unpack[Options],
@@ -62,7 +65,8 @@ class Reader:
         self._interrupted = threading.Event()
         self._on_trouble = on_trouble
         self._patience = Patience(patience_s, monotonic())
-        self._progress = Progress(monotonic())
+        self._progress = Progress(monotonic(), consumed)
+        self._resumed_at: int | None = None
         self._asked = False  # a reply is due
         self._seen: Seen | None = None
         self._client: Client | None = target if isinstance(target, Client) else None
@@ -95,12 +99,26 @@ class Reader:
         """Where the reply after the current one starts; None before the first."""
         return self._reading.where if isinstance(self._reading.where, int) else None
 
+    @property
+    def resumed_at(self) -> int | None:
+        """The offset at which the cursor stood; None without a cursor, or for a new one."""
+        return self._resumed_at
+
     def commit(self, offset: int | None = None) -> None:
         """Save the cursor: everything before `offset`, or all that was handed out, is done with."""
         if self._bookmark is None:
             raise ValueError("this reader has no cursor")
         self._progress.commit(offset)
         self._save()
+
+    def save_if_due(self) -> None:
+        """Save the cursor if that was last done a second ago or more."""
+        if self._bookmark is not None and self._progress.is_due(monotonic()):
+            try:
+                self._save()
+            except TRY_AGAIN as error:
+                self._progress.put_off(monotonic())
+                self._on_trouble(error)
 
     def close(self) -> None:
         """End it. What was handed out last counts as not read, unless `commit` said otherwise."""
@@ -131,7 +149,7 @@ class Reader:
         reading = self._reading
         while not reading.is_done:
             reply = self._reply()
-            self._save_if_due()
+            self.save_if_due()
             if reply is None:
                 continue
             if self._target is not None and reading.wants_more(reply):
@@ -225,6 +243,7 @@ class Reader:
             if found is not None:
                 self._reading.go_on(*found)
                 self._progress.found(found[0])
+                self._resumed_at = found[0]
         except BaseException:
             bookmark.close()
             raise
@@ -234,18 +253,10 @@ class Reader:
 
     def _asked_again(self) -> None:
         self._progress.asked_again()
-        self._save_if_due()
-
-    def _save_if_due(self) -> None:
-        if self._bookmark is not None and self._progress.is_due(monotonic()):
-            try:
-                self._save()
-            except TRY_AGAIN as error:
-                self._progress.put_off(monotonic())
-                self._on_trouble(error)
+        self.save_if_due()
 
     def _save(self) -> None:
-        offset = self._progress.unsaved
+        offset = self._progress.unsaved()
         if offset is not None and self._bookmark is not None:
             self._bookmark.save(offset, self._seen)
             self._progress.saved(offset, monotonic())

@@ -696,6 +696,26 @@ def test_a_cursor_by_batches_and_to_any_offset(kind: Kind) -> None:
 
 
 @on_each
+def test_a_program_that_says_what_it_has_consumed(kind: Kind) -> None:
+    async def scenario(kind: Kind) -> None:
+        consumed: list[int | None] = [None]
+        options: dict[str, Any] = {"cursor": "me", "consumed": lambda: consumed[0]}
+        async with opened(kind.Reader(peer.address, "app", **options)) as reader:
+            assert reader.resumed_at is None
+            assert [message.offset async for message in each(reader)] == list(range(7))
+        assert peer.cursors == {}  # all was handed out, and nothing consumed
+        async with opened(kind.Reader(peer.address, "app", **options)) as reader:
+            async for message in each(reader):
+                consumed[0] = message.offset // 2
+        assert peer.cursors == {b"me": 3}
+        async with opened(kind.Reader(peer.address, "app", **options)) as reader:
+            assert reader.resumed_at == 3
+
+    with numbered(1, 2, 4) as peer:
+        run(kind, scenario)
+
+
+@on_each
 def test_a_cursor_that_cannot_be_saved_now_is_saved_later(
     kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
