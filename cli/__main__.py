@@ -25,6 +25,7 @@ from cli.check import check
 from cli.forward import forward
 from cli.history import history
 from cli.import_ import import_
+from cli.output import notice
 from cli.ping import ping
 from cli.read import read
 from cli.repair import repair
@@ -121,7 +122,7 @@ def main() -> None:
         if explained is None:
             raise
         code, sentence = explained
-        print(f"log-cli: {sentence}", file=sys.stderr)
+        notice(sentence)
         sys.exit(code)
 
 

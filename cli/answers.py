@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from cli.failures import Misuse
-from cli.output import Form, Render, each_renderer, renderer, stdout
+from cli.output import Form, Render, each_renderer, is_raw, renderer, stdout
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +56,7 @@ class Rendering:
 
 def show(job: History, question: Question, rendering: Rendering) -> None:
     rendering.by_topic()
-    with stdout() as out:
+    with stdout(raw=is_raw(rendering.form, rendering.template)) as out:
         for data in job.ask(question, rendering):
             out.write(data)
             out.flush()

@@ -18,7 +18,8 @@ def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
     from logd.errors import LogdError
 
     try:
-        return sorted(name for name in _names(ctx) if name.startswith(incomplete))
+        names = filter(str.isprintable, _names(ctx))  # they go to the terminal
+        return sorted(name for name in names if name.startswith(incomplete))
     except (LogdError, Misuse, OSError, ValueError):
         return []  # the line is being typed: no place for an error
 

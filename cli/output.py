@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import typer
 
 from cli.failures import Misuse, OutputGone
+from cli.screen import escape, escape_text
 from logd.shown import encode as _encode
 from logd.shown import iso_time, json_objects
 
@@ -51,6 +52,11 @@ def renderer(topic: str, form: Form, template: str | None) -> Render:
     if form is Form.json:
         return lambda batch: _as_json(topic, batch)
     return _as_text if form is Form.text else _as_raw
+
+
+def is_raw(form: Form, template: str | None) -> bool:
+    """Are messages written unchanged, to a terminal too?"""
+    return form is Form.raw and template is None
 
 
 def each_renderer(form: Form, template: str | None) -> Callable[[str], Render]:
@@ -126,16 +132,32 @@ def table(rows: Sequence[tuple[object, ...]]) -> str:
     return "\n".join(lines)
 
 
+class Out:
+    """Standard output for bytes. On a terminal control characters are escaped, unless `raw`."""
+
+    def __init__(self, file: BinaryIO, *, raw: bool) -> None:
+        self._file = file
+        self._is_escaped = file.isatty() and not raw
+        self.fileno, self.flush = file.fileno, file.flush
+
+    def rendered(self, data: bytes) -> bytes:
+        """What `write` writes for these bytes."""
+        return escape(data) if self._is_escaped else data
+
+    def write(self, data: bytes) -> None:
+        self._file.write(self.rendered(data))
+
+
 @contextmanager
-def stdout() -> Iterator[BinaryIO]:
-    """Standard output for bytes. That its reader goes away, as `head` does, is no error."""
+def stdout(*, raw: bool = False) -> Iterator[Out]:
+    """That the reader of it goes away, as `head` does, is no error."""
     if sys.stdout is None:
         raise Misuse("standard output is closed; send it somewhere, if only to /dev/null")
     sys.stdout.flush()
     try:
         # A buffer of its own: under PYTHONUNBUFFERED sys.stdout has none, and may write in part.
         with open(sys.stdout.fileno(), "wb", closefd=False) as out:
-            yield out
+            yield Out(out, raw=raw)
     except (BrokenPipeError, OutputGone):
         # So that the interpreter's own flush at exit has nothing to complain about.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -145,4 +167,4 @@ def stdout() -> Iterator[BinaryIO]:
 def notice(text: str, quiet: bool = False) -> None:
     """A remark for the person, never among the data."""
     if not quiet:
-        print(f"log-cli: {text}", file=sys.stderr, flush=True)
+        print(f"log-cli: {escape_text(text)}", file=sys.stderr, flush=True)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cli.numbers import bytes_text, count_text
+from cli.screen import escape_text
 
 if TYPE_CHECKING:
     from rich.progress import Task
@@ -65,6 +66,7 @@ def bar(
     )
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, redirect_stdout=False) as shown:
+        what = escape_text(what)
         fits = what if len(what) <= _WHAT else f"{what[: _WHAT - 1]}…"
         task = shown.add_task(fits, total=total)
         yield lambda done: shown.advance(task, done)

@@ -15,7 +15,7 @@ import typer
 from cli import connect, source
 from cli.completion import complete_topic
 from cli.failures import Misuse
-from cli.output import Form, each_renderer, notice, renderer
+from cli.output import Form, each_renderer, is_raw, notice, renderer
 from cli.progress import LONG_BYTES, Advance, bar, is_watched
 from cli.show import (
     Follow,
@@ -120,6 +120,7 @@ def read(
     mark = _mark(cursor, cursor_file, data_dir)
     places = {"--offset": offset, "--tail": tail, "--since": since}
     ignored = next((name for name, value in places.items() if value is not None), None)
+    raw = is_raw(output, format)
     if len(topics) > 1 or source.is_glob(topics[0]):
         if mark is not None or data_dir is not None or end is not None:
             raise Misuse("a cursor, --data-dir and --until with an offset are for one topic")
@@ -127,7 +128,7 @@ def read(
         render_each = each_renderer(output, format)
         if forever:
             say_following(" ".join(topics), quiet)
-        show_several(several, render_each, limit, flushed=forever)
+        show_several(several, render_each, limit, flushed=forever, raw=raw)
         return
     (topic,) = topics
     render = renderer(topic, output, format)
@@ -137,19 +138,20 @@ def read(
     if forever:
         say_following(topic, quiet)
         if mark is None:
-            follow(open_reader(), render)
+            follow(open_reader(), render, raw=raw)
         else:
-            show_consumed(_marked(open_reader, mark, ignored, quiet), render, is_following=True)
+            opened = _marked(open_reader, mark, ignored, quiet)
+            show_consumed(opened, render, is_following=True, raw=raw)
         return
     infos = []
     if goes_to_a_file() and is_watched(quiet):
         infos = source.topics(ctx, topic, host=host, data_dir=data_dir, quiet=True)
     with _bar(infos, place, limit, end) as advance:
         if mark is None:
-            show(open_reader(), render, advance=advance)
+            show(open_reader(), render, raw=raw, advance=advance)
         else:
             opened = _marked(open_reader, mark, ignored, quiet)
-            show_consumed(opened, render, is_following=False, advance=advance)
+            show_consumed(opened, render, is_following=False, raw=raw, advance=advance)
 
 
 def _marked(

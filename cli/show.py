@@ -34,7 +34,7 @@ Output = Annotated[
         "-o",
         "--output",
         help="text: each message and a line end. json: one object per line; message_base64 where"
-        " a message is not UTF-8. raw: the bytes of the messages and nothing between them.",
+        " a message is not UTF-8. raw: the bytes of the messages and nothing between them, unchanged on a terminal too.",
     ),
 ]
 Template = Annotated[
@@ -53,20 +53,21 @@ def show(
     reader: Reader | DirectoryReader,
     render: Render,
     *,
+    raw: bool = False,
     advance: Advance = lambda messages: None,
 ) -> None:
     """Write every batch of the reader to stdout."""
-    with reader, stdout() as out:
+    with reader, stdout(raw=raw) as out:
         for batch in reader.batches():
             out.write(render(batch))
             advance(len(batch.messages))
 
 
-def follow(reader: Reader | DirectoryReader, render: Render) -> None:
+def follow(reader: Reader | DirectoryReader, render: Render, *, raw: bool = False) -> None:
     """The same, each batch at once, and on and on."""
     from cli.following import Watch
 
-    with reader, stdout() as out, Watch(out.fileno()) as watch:
+    with reader, stdout(raw=raw) as out, Watch(out.fileno()) as watch:
         for batch in watch.each(reader.batches()):
             out.write(render(batch))
             out.flush()
@@ -77,6 +78,7 @@ def show_consumed(
     render: Render,
     *,
     is_following: bool,
+    raw: bool = False,
     advance: Advance = lambda messages: None,
 ) -> None:
     """The same with a cursor, which moves when a message was read from stdout.
@@ -86,8 +88,8 @@ def show_consumed(
     from cli.consumed import Consumed
     from cli.following import Watch
 
-    with stdout() as out:
-        consumed = Consumed(out.fileno(), render)
+    with stdout(raw=raw) as out:
+        consumed = Consumed(out.fileno(), lambda batch: out.rendered(render(batch)))
         watch = Watch(out.fileno()) if is_following else nullcontext()
         with open_reader(consumed.next_offset) as reader, watch as watching:
             batches = reader.batches() if watching is None else watching.each(reader.batches())
@@ -103,12 +105,13 @@ def show_several(
     limit: int | None,
     *,
     flushed: bool,
+    raw: bool = False,
 ) -> None:
     """Messages of several topics; a follower's each at once."""
     from cli.following import Watch
     from logd.reading import Batch
 
-    with reader, stdout() as out, Watch(out.fileno()) as watch:
+    with reader, stdout(raw=raw) as out, Watch(out.fileno()) as watch:
         for message in islice(watch.each(iter(reader)), limit):
             batch = Batch(message.offset, message.time_ms, [message.value])
             out.write(render_each(message.topic)(batch))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cli import connect, source
-from cli.output import Form, renderer
+from cli.output import Form, is_raw, renderer
 from cli.show import Follow, Output, Quiet, Template, Topic, follow, say_following, show
 
 Count = Annotated[int, typer.Option("-n", "--lines", min=0, metavar="N", help="How many.")]
@@ -42,6 +42,6 @@ def tail(
     )
     if forever:
         say_following(topic, quiet)
-        follow(reader, render)
+        follow(reader, render, raw=is_raw(output, format))
     else:
-        show(reader, render)
+        show(reader, render, raw=is_raw(output, format))

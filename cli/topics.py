@@ -32,7 +32,7 @@ def topics(
     found = source.topics(ctx, glob, host=host, data_dir=data_dir, quiet=quiet)
     with stdout() as out:
         if output is Table.json:
-            out.writelines(json_line(topic._asdict()) for topic in found)
+            out.write(b"".join(json_line(topic._asdict()) for topic in found))
         elif found:
             heads = tuple(name.upper() for name in found[0]._fields)
             out.write(f"{table([heads, *found])}\n".encode())

@@ -12,6 +12,7 @@ from cli.following import wait_while_read
 from cli.numbers import bytes_text, count_text, duration_text
 from cli.output import Table, json_line, stat_value, stdout
 from cli.rates import Rates, Sample, TopicRate, between, chosen
+from cli.screen import escape_text
 from logd.shown import counted, iso_time
 
 if TYPE_CHECKING:
@@ -56,7 +57,16 @@ def _live(client: Client, topic: str | None, every_s: float) -> None:
     console = Console()
     with Live(console=console, screen=True, auto_refresh=False) as live:
         for moment in moments(client, topic, every_s, lambda: console.height - _AROUND):
-            live.update(view(moment, console), refresh=True)
+            live.update(view(_escaped(moment), console), refresh=True)
+
+
+def _escaped(moment: Moment) -> Moment:
+    """What the daemon has said, for a terminal."""
+    return moment._replace(
+        daemon={name: escape_text(text) for name, text in moment.daemon.items()},
+        shown=[rate._replace(topic=escape_text(rate.topic)) for rate in moment.shown],
+        notes={escape_text(topic): escape_text(note) for topic, note in moment.notes.items()},
+    )
 
 
 def _lines(client: Client, topic: str | None, every_s: float, output: Table) -> None:
