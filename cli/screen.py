@@ -1,4 +1,4 @@
-r"""Text for a terminal: control characters are shown as \u001b, and bytes that are no UTF-8 as \xff.
+r"""Text for a terminal: control characters appear as \u001b, bytes that are not UTF-8 as \xff.
 
 Otherwise a message could clear the screen, set the title, or make a line look like another one. TAB
 and line ends stay. What is escaped in JSON is still JSON. Output that does not go to a terminal is

@@ -34,7 +34,8 @@ Output = Annotated[
         "-o",
         "--output",
         help="text: each message and a line end. json: one object per line; message_base64 where"
-        " a message is not UTF-8. raw: the bytes of the messages and nothing between them, unchanged on a terminal too.",
+        " a message is not UTF-8. raw: the bytes of the messages and nothing between them,"
+        " unchanged on a terminal too.",
     ),
 ]
 Template = Annotated[

@@ -21,6 +21,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
 
+def parse_duration_s(text: str, option: str, other: str) -> float:
+    """Seconds of `30s` or `1h30m`; `0` needs no unit. `other` is what else the option takes."""
+    if text == "0":
+        return 0.0
+    if not _DURATION.fullmatch(text):
+        raise Misuse(f"{option} {text!r} is not a duration; write 30s, 1h30m, {other}")
+    return _duration_ms(text) / 1000
+
+
 def parse_since(text: str, now_ms: int, option: str = "--since", other: str = "") -> int:
     """The unix milliseconds that this means now. A time without a zone is local time.
 
@@ -29,8 +38,7 @@ def parse_since(text: str, now_ms: int, option: str = "--since", other: str = ""
     if re.fullmatch(r"@[0-9]{1,18}", text):
         return int(text[1:])
     if _DURATION.fullmatch(text):
-        parts = _PART.findall(text)
-        return max(0, now_ms - sum(int(count) * _UNIT_MS[unit] for count, unit in parts))
+        return max(0, now_ms - _duration_ms(text))
     try:
         return max(0, (datetime.fromisoformat(text).astimezone(UTC) - _EPOCH) // _MS)
     except (ValueError, OverflowError):
@@ -38,3 +46,7 @@ def parse_since(text: str, now_ms: int, option: str = "--since", other: str = ""
             f"{option} {text} is no time; write {other}10m, 1h30m, 2026-01-31T12:00:00Z"
             " or @<unix ms>"
         ) from None
+
+
+def _duration_ms(text: str) -> int:
+    return sum(int(count) * _UNIT_MS[unit] for count, unit in _PART.findall(text))

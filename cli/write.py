@@ -1,34 +1,42 @@
 """`log-cli write`: messages from arguments, files or standard input.
 
-Input is read in large pieces and cut at LF, so that a file goes in as fast as the writer takes it;
-a piece ends where the input pauses, and then the writer's linger sends it, so that a slow pipe
-arrives line by line.
+A piece of the input ends where the input pauses, and then the writer's linger sends it, so that a
+slow pipe arrives line by line. However it ends, it reports what was stored: only what the daemon
+has acknowledged.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import stat
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli import connect
-from cli.failures import Misuse
+from cli.failures import Misuse, Terminated
+from cli.lines import MAX_LINE_BYTES, LineTooLong, Origins, cut_lines
 from cli.output import notice
 from cli.progress import progress
 from cli.show import Topic
+from cli.since import parse_duration_s
 from logd.shown import counted
 
 if TYPE_CHECKING:
+    from logd.addresses import Target
     from logd.writer import Writer
 
 STDIN = 0
-PIECE_BYTES = 1 << 18
-PATIENCE_S = 5.0  # with a daemon that is restarted meanwhile, or that refuses for the moment
+PATIENCE_S = 5.0  # at least, with a daemon that was there: it may be restarted, or be slow
+CLOSE_S = 5.0  # after Ctrl-C or a failure, for what was read and is not yet acknowledged
+_LOOK_S = 0.5
 
 Messages = Annotated[
     list[str] | None,
@@ -44,6 +52,15 @@ Files = Annotated[
         help="Write the lines of this file. May be repeated.",
     ),
 ]
+Wait = Annotated[
+    str | None,
+    typer.Option(
+        "--wait",
+        metavar="DURATION",
+        help="Keep trying for this long while no daemon answers: 30s, 5m, 0 or forever."
+        " [default: 0 for the first connection, 5s after it]",
+    ),
+]
 Silent = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing, unless it fails.")]
 
 
@@ -52,30 +69,35 @@ def write(
     topic: Topic,
     messages: Messages = None,
     file: Files = None,
+    wait: Wait = None,
     compress: Annotated[bool, typer.Option("--compress", help="Send and store as zstd.")] = False,
     quiet: Silent = False,
     host: connect.Host = None,
 ) -> None:
-    """Write messages to a topic, and say where they landed.
+    """Write messages to a topic, and report where they were stored.
+
+    It ends at the first line that the daemon rejects: all lines before it are stored, none after.
 
     \b
     log-cli write app 'hello, log'
-    tail -f /var/log/syslog | log-cli write syslog
+    tail -f /var/log/syslog | log-cli write syslog --wait forever
     """
     if messages and file:
         raise Misuse("give messages or --file, not both")
-
-    from logd.writer import Writer
-
-    address = connect.address(ctx, host)
-    with Writer(address, topic, compress=compress, patience_s=PATIENCE_S) as writer:
+    wait_s = 0.0 if wait is None else _wait_s(wait)
+    origins = Origins()
+    with (
+        _connected(connect.address(ctx, host), topic, compress, wait_s, quiet) as writer,
+        _reported(topic, writer, origins),
+        _trouble_shown(writer, quiet),
+    ):
         if messages and messages != ["-"]:
-            writer.write_many(map(os.fsencode, messages))
+            origins.begin("the arguments")
+            _write(writer, origins, list(map(os.fsencode, messages)))
         else:
-            names: list[Path | int] = [*file] if file else [STDIN]
-            for name in names:
-                with open(name, "rb", buffering=0, closefd=name != STDIN) as source:
-                    _copy(source, writer, f"writing {topic}", quiet)
+            for source in [*file] if file else [STDIN]:
+                _copy(source, topic, writer, origins, quiet)
+        writer.close()
     if not quiet:
         print(landed(topic, writer.acknowledged, writer.first_offset, writer.next_offset))
 
@@ -87,32 +109,125 @@ def landed(topic: str, messages: int, first: int | None, next: int | None) -> st
     return f"{topic} {first}..{next - 1} ({counted(messages, 'message')}{among})"
 
 
-def _copy(source: FileIO, writer: Writer, what: str, quiet: bool) -> None:
-    if source.isatty():
-        notice("each line you type is a message; Ctrl-D ends it", quiet)
-    with progress(what, _size(source), quiet) as advance:
-        for lines, size in cut_lines(source):
-            writer.write_many(lines)
-            advance(size)
+# -- the connection -----------------------------------------------------------------------------
 
 
-def cut_lines(source: FileIO | BinaryIO) -> Iterator[tuple[list[bytes], int]]:
-    """The lines that each piece of the input completes, without LF, and the piece's size.
+def _wait_s(text: str) -> float:
+    return math.inf if text == "forever" else parse_duration_s(text, "--wait", "0, forever")
 
-    What follows the last LF is a line too. Pieces of an unfinished line are joined once.
-    """
-    unfinished: list[bytes] = []
-    while piece := source.read(PIECE_BYTES):
-        lines = piece.split(b"\n")
-        unfinished.append(lines[0])
-        if len(lines) > 1:
-            lines[0] = b"".join(unfinished)
-            unfinished = [lines.pop()]
-            yield lines, len(piece)
-    if rest := b"".join(unfinished):
-        yield [rest], 0
+
+def _connected(address: Target, topic: str, compress: bool, wait_s: float, quiet: bool) -> Writer:
+    """Tries again for `wait_s`; then raises why there is no connection."""
+    from logd.addresses import ConnectionLost
+    from logd.errors import TRY_AGAIN
+    from logd.pauses import Patience
+    from logd.writer import Writer
+
+    patience, said = Patience(wait_s, time.monotonic()), ""
+    while True:
+        try:
+            return Writer(address, topic, compress=compress, patience_s=max(wait_s, PATIENCE_S))
+        except (ConnectionLost, *TRY_AGAIN) as error:
+            if not wait_s and isinstance(error, ConnectionLost):
+                raise ConnectionLost(f"{error}; --wait 1m waits for it") from None
+            pause_s = patience.pause_s(error, time.monotonic())
+            if str(error) != said:
+                said = str(error)
+                notice(f"{error}; trying again", quiet)
+            time.sleep(pause_s)
+
+
+@contextmanager
+def _trouble_shown(writer: Writer, quiet: bool) -> Iterator[None]:
+    """While it waits for a daemon that went away, say so."""
+
+    def look() -> None:
+        said = ""
+        while not over.wait(_LOOK_S):
+            trouble = writer.trouble
+            if trouble is not None and str(trouble) != said:
+                notice(f"{trouble}; trying again", quiet)
+            said = "" if trouble is None else str(trouble)
+
+    over = threading.Event()
+    thread = threading.Thread(target=look, name="write-trouble", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+# -- messages -----------------------------------------------------------------------------------
+
+
+def _copy(name: Path | int, topic: str, writer: Writer, origins: Origins, quiet: bool) -> None:
+    origins.begin("stdin" if name == STDIN else str(name))
+    with open(name, "rb", buffering=0, closefd=name != STDIN) as source:
+        if source.isatty():
+            notice("each line you type is a message; Ctrl-D ends it", quiet)
+        with progress(f"writing {topic}", _size(source), quiet) as advance:
+            for lines, size in cut_lines(source):
+                _write(writer, origins, lines)
+                advance(size)
+
+
+def _write(writer: Writer, origins: Origins, lines: list[bytes]) -> None:
+    origins.add(lines, writer.acknowledged)
+    writer.write_many(lines)
 
 
 def _size(source: FileIO) -> int:
     status = os.fstat(source.fileno())
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
+
+
+# -- how it ended -------------------------------------------------------------------------------
+
+
+@contextmanager
+def _reported(topic: str, writer: Writer, origins: Origins) -> Iterator[None]:
+    """If it does not end well: how much was stored, and what was not."""
+    from logd.errors import TRY_AGAIN, LogdError, TooLarge
+
+    def stored() -> str:
+        if not writer.acknowledged:
+            return "nothing was stored"
+        count, first, next_ = writer.acknowledged, writer.first_offset, writer.next_offset
+        return f"stored {landed(topic, count, first, next_)}"
+
+    def ended() -> None:
+        with suppress(Exception):  # it is reported, or what was not acknowledged is
+            writer.close(CLOSE_S)
+
+    try:
+        yield
+    except LineTooLong:
+        ended()
+        line = origins.place(origins.messages)
+        notice(f"{stored()}; {line} was rejected, and nothing after it was stored")
+        raise TooLarge(f"the line has more than {MAX_LINE_BYTES} bytes") from None
+    except (KeyboardInterrupt, Terminated):
+        ended()
+        missing = origins.messages - writer.acknowledged
+        more = f"; {counted(missing, 'more line')} may or may not be stored" if missing else ""
+        notice(f"interrupted; {stored()}{more}")
+        raise
+    except (LogdError, OSError) as error:
+        ended()
+        is_rejected = isinstance(error, LogdError) and not isinstance(error, TRY_AGAIN)
+        notice(f"{stored()}; {_not_stored(writer.acknowledged, origins, is_rejected)}")
+        raise
+
+
+def _not_stored(first: int, origins: Origins, is_rejected: bool) -> str:
+    """`first` is the first message that was not acknowledged. Those after it are not stored."""
+    if first >= origins.messages:
+        return "all messages that were read are stored"
+    line = origins.place(first)
+    if not is_rejected:
+        return f"from {line} on nothing was acknowledged: these lines may or may not be stored"
+    size = origins.size_if_large(first)
+    what = f"the batch that begins with {line}" if size is None else f"{line} ({size} bytes)"
+    return f"{what} was rejected, and nothing after it was stored"

@@ -97,6 +97,10 @@ class Delivery:
     def failure(self) -> Failure | None:
         return self._shipping.failure
 
+    @property
+    def trouble(self) -> Failure | None:
+        return self._shipping.trouble
+
     def add(self, batch: Batch, note: str = "-") -> None:
         """Take over a batch: it has a number from then on. OSError where the spool cannot."""
         if self.backlog.is_done:

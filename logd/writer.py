@@ -109,6 +109,11 @@ class Writer(Gathering):
                 self.spool.close()
             raise
 
+    @property
+    def trouble(self) -> Exception | None:
+        """Why nothing is stored at the moment and it tries again; None while all is well."""
+        return self._delivery.trouble
+
     def push(self, messages: list[bytes], note: str = "-") -> None:
         """Exactly one batch, behind all that was written before. With a spool it is kept by now."""
         if not messages:

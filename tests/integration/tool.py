@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from daemon import HANG_S, ROOT, Daemon
 
@@ -34,12 +35,12 @@ def log_cli(host: str | Daemon, *words: str, stdin: bytes = b"") -> tuple[int, b
 
 @contextmanager
 def started(
-    host: str | Daemon, *words: str, hang_s: float = 2 * HANG_S
+    host: str | Daemon, *words: str, hang_s: float = 2 * HANG_S, stdin: Any = subprocess.PIPE
 ) -> Iterator[subprocess.Popen[bytes]]:
     """It is killed after `hang_s`: whoever waits for a line of it, or for its end, gets that."""
     with subprocess.Popen(
         [*LOG_CLI, *words],
-        stdin=subprocess.PIPE,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=ROOT,

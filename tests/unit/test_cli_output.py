@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli import write
+from cli import lines, write
 from cli.failures import Misuse, explain
 from cli.output import Form, renderer, table
 from cli.since import parse_since
@@ -152,11 +152,11 @@ BYTES = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r"])).map(b"".join)
 @given(data=BYTES, size=st.integers(1, 9))
 def test_lines_are_the_same_however_they_arrive(data: bytes, size: int) -> None:
     source: BinaryIO = Trickle(data, size)
-    lines = [line for lines, _ in write.cut_lines(source) for line in lines]
+    found = [line for cut, _ in lines.cut_lines(source) for line in cut]
     expected = data.split(b"\n")
     if expected[-1] == b"":
         expected.pop()
-    assert lines == expected
+    assert found == expected
 
 
 @pytest.mark.parametrize(
