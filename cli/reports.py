@@ -10,7 +10,7 @@ from cli.output import Table, json_line, stdout
 from logd.shown import counted
 
 if TYPE_CHECKING:
-    from logd.repair import Report
+    from logd.repair import Lost, Report
 
 Topics = Annotated[
     list[str] | None, typer.Argument(metavar="TOPIC", help="Only these topics; none: all.")
@@ -29,9 +29,11 @@ def print_reports(reports: list[Report], output: Table, *, repaired: bool = Fals
 
 def _lines(report: Report, repaired: bool) -> list[str]:
     counts = f"{counted(report.messages, 'message')}, {counted(report.kept_bytes, 'byte')}"
-    if not (report.cut_bytes or report.damages or report.filled):
-        return [f"{report.topic}: sound, {counts}"]
     lines = []
+    if report.gaps:
+        counts += f", {counted(len(report.gaps), 'gap')}"
+    if not (report.cut_bytes or report.damages or report.filled):
+        lines = [f"{report.topic}: {'no damage' if report.gaps else 'sound'}, {counts}"]
     if report.cut_bytes:
         did = "cut" if repaired else "found"
         lines.append(
@@ -39,10 +41,16 @@ def _lines(report: Report, repaired: bool) -> list[str]:
             f" behind {counts} ({report.cut_reason})"
         )
     lines += [f"{report.topic}: {damage}" for damage in report.damages]
+    lines += [f"{report.topic}: {_gap_text(gap)}" for gap in report.gaps]
     accepted = "accepted as lost" if repaired else "would be lost for good"
     lines += [f"{report.topic}: {accepted}: {damage}" for damage in report.filled]
     lines += [f"{report.topic}: a copy is in quarantine/{copy}" for copy in report.quarantine]
     return lines
+
+
+def _gap_text(gap: Lost) -> str:
+    lost = counted(gap.next - gap.first, "message was", "messages were")
+    return f"gap at offsets {gap.first} to {gap.next - 1}: {lost} lost and accepted as lost"
 
 
 def _as_object(report: Report, repaired: bool) -> dict[str, Any]:
@@ -57,6 +65,7 @@ def _as_object(report: Report, repaired: bool) -> dict[str, Any]:
         "torn_tail": {"bytes": report.cut_bytes, "reason": report.cut_reason, "cut": repaired}
         if report.cut_bytes
         else None,
+        "gaps": objects(report.gaps),
         "damages": objects(report.damages),
         "accepted": objects(report.filled),
         "quarantine": report.quarantine,

@@ -16,7 +16,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 from logd import disk
-from logd.batch import MAX_NUMBER, Found
+from logd.batch import GAP, MAX_NUMBER, Found
 from logd.checkpoint import Checkpoint, State
 from logd.cursors import CURSORS, CursorFile
 from logd.errors import DataDirError
@@ -31,7 +31,7 @@ from logd.recovery import (
     saved_index,
     tail_damage,
 )
-from logd.repair import SEALED, Damage, Report, Survey, cut_tail, fill_gaps, gap, survey
+from logd.repair import SEALED, Damage, Lost, Report, Survey, cut_tail, fill_gaps, gap, survey
 
 Progress = Callable[[int], object]  # hears how many bytes were read since the last call
 
@@ -46,6 +46,28 @@ class Findings:
     partitions: list[Partition]
     torn: Survey | None  # of the newest partition, if it ends in a torn tail
     cursors: CursorFile
+
+
+class Gaps:
+    """Finds the gaps among batches in order, and passes the size of each batch on."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.found: list[Lost] = []
+
+    @property
+    def messages(self) -> int:
+        return sum(gap.next - gap.first for gap in self.found)
+
+    def each(self, found: Found) -> None:
+        self._progress(found.end - found.position)
+        header = found.header
+        if header.enc != GAP:
+            return
+        if self.found and self.found[-1].next == header.offset:
+            self.found[-1] = self.found[-1]._replace(next=header.next)
+        else:
+            self.found.append(Lost(header.offset, header.next))
 
 
 def topic_directories(data_dir: Path, names: list[str]) -> list[Path]:
@@ -79,8 +101,9 @@ def check(directory: Path, progress: Progress = lambda size: None) -> Findings:
     damages += missing_files(firsts, known)
     partitions = [Partition.open_sealed(directory, *pair) for pair in pairwise(firsts)]
     messages = kept_bytes = since_ms = 0
+    gaps = Gaps(progress)
     for partition in partitions:
-        result = _survey(partition, SEALED, since_ms, progress, until=partition.next)
+        result = _survey(partition, SEALED, since_ms, gaps.each, until=partition.next)
         since_ms = result.time_ms
         damages += tail_damage(partition, result, partition.next)
         messages += result.next - partition.first
@@ -90,7 +113,7 @@ def check(directory: Path, progress: Progress = lambda size: None) -> Findings:
         active = Partition.open_sealed(directory, firsts[-1], firsts[-1])
         partitions.append(active)
         durable, epoch = known_durable(active, known), (known.began, known.since_ms)
-        result = _survey(active, durable, since_ms, progress, epoch=epoch)
+        result = _survey(active, durable, since_ms, gaps.each, epoch=epoch)
         damages += active_damages(active, result, known)
         torn = result if result.torn and not _reaches_end(damages, active) else None
         active.next, active.max_time_ms = result.next, result.time_ms
@@ -99,10 +122,10 @@ def check(directory: Path, progress: Progress = lambda size: None) -> Findings:
     cursors = CursorFile.read(directory)
     damages += filter(None, [cursors.damage()])
     report = Report(
-        directory.name, kept_bytes, messages,
+        directory.name, kept_bytes, messages - gaps.messages,
         cut_bytes=active.size - torn.end if torn else 0,
         cut_reason=torn.torn.reason if torn and torn.torn else "",
-        damages=damages,
+        damages=damages, gaps=gaps.found,
     )  # fmt: skip
     return Findings(directory, report, state, partitions, torn, cursors)
 
@@ -137,13 +160,10 @@ def _survey(
     partition: Partition,
     safe_to: int,
     since_ms: int,
-    progress: Progress,
+    each: Callable[[Found], None],
     until: int = MAX_NUMBER,
     epoch: tuple[int, int] = (0, 0),
 ) -> Survey:
-    def each(found: Found) -> None:
-        progress(found.end - found.position)
-
     file, name, known = partition.file, partition.path.name, saved_index(partition)
     return survey(
         file, name, partition.first,
@@ -189,7 +209,7 @@ def _new_checkpoint(directory: Path, state: State) -> None:
         firsts = [state.first]
     active = Partition.open_active(directory, firsts[-1])
     disk.sync(active.file)
-    result = _survey(active, 0, 0, lambda size: None)
+    result = _survey(active, 0, 0, lambda found: None)
     new = replace(
         state, first=firsts[0], partition=active.first, position=result.end, next=result.next,
         began=result.next, clean=False, sequence=state.sequence + 1,

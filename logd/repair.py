@@ -63,9 +63,16 @@ def joined(damages: Sequence[Damage]) -> tuple[Damage, ...]:
     return tuple(result)
 
 
+class Lost(NamedTuple):
+    """Offsets from `first` up to `next` that a gap batch stands for: accepted as lost earlier."""
+
+    first: int
+    next: int
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found in a topic, and what was done about it."""
+    """What was found in a topic, and what was done about it. `messages` are those there are."""
 
     topic: str
     kept_bytes: int = 0
@@ -75,6 +82,7 @@ class Report:
     quarantine: list[str] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
     filled: list[Damage] = field(default_factory=list)  # damages that a gap stands for now
+    gaps: list[Lost] = field(default_factory=list)  # that were there before
 
 
 @dataclass(slots=True)

@@ -33,6 +33,10 @@ def size_of(state: State) -> int:
     return sum(len(part.data) for part in state.parts)
 
 
+def size_in(topic: Path) -> int:
+    return sum(path.stat().st_size for path in topic.glob("*.log"))
+
+
 # -- what it says, and with which code ----------------------------------------------------------
 
 
@@ -51,7 +55,7 @@ def test_sound_topics(tmp_path: Path, clean: State) -> None:
     report = json_lines(log_cli("check", "--data-dir", data, "-o", "json").out)["app"]
     assert report == {
         "topic": "app", "sound": True, "messages": 76, "bytes": size_of(clean), "torn_tail": None,
-        "damages": [], "accepted": [], "quarantine": [],
+        "gaps": [], "damages": [], "accepted": [], "quarantine": [],
     }  # fmt: skip
 
 
@@ -275,6 +279,18 @@ async def test_a_daemon_goes_on_behind_an_accepted_loss(
         for offset, message in enumerate(batch.messages, batch.first)
         if not any(first <= offset < next_ for first, next_ in lost)
     }
+    checked = log_cli("check", "--data-dir", data, "app")
+    (first, next_), count = lost[0], sum(next_ - first for first, next_ in lost)
+    bytes_ = size_in(data / "topics" / "app")
+    assert checked.code == SOUND
+    assert checked.out == (
+        f"app: no damage, {76 - count} messages, {bytes_} bytes, 1 gap\n"
+        f"app: gap at offsets {first} to {next_ - 1}: {count} messages were lost and accepted"
+        " as lost\n"
+    )
+    report = json_lines(log_cli("check", "--data-dir", data, "app", "-o", "json").out)["app"]
+    assert (report["sound"], report["messages"]) == (True, 76 - count)
+    assert report["gaps"] == [{"first": first, "next": next_}]
     server = running(tmp_path)
     async with server, dial(server) as line:
         stats = await line.values(b"STATS app")
