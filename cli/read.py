@@ -126,12 +126,15 @@ def read(
             raise Misuse("a cursor, --data-dir and --until with an offset are for one topic")
         several = source.several(ctx, topics, host, merge, forever, quiet, **bounds)
         render_each = each_renderer(output, format)
+        source.say_missing(several, topics, forever, quiet)
         if forever:
             say_following(" ".join(topics), quiet)
         show_several(several, render_each, limit, flushed=forever, raw=raw)
         return
     (topic,) = topics
     render = renderer(topic, output, format)
+    if forever and data_dir is None and source.wait_for_topic(ctx, topic, host, until_ms, quiet):
+        bounds |= source.from_first(bounds)
     open_reader = partial(
         source.reader, ctx, topic, follow=forever, limit=limit, until=end, **origin, **bounds
     )

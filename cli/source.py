@@ -5,14 +5,16 @@ The commands ask for a reader or a list and do not care which of the two answers
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli import connect
-from cli.failures import Misuse
-from cli.output import notice
+from cli.failures import Misuse, OutputGone
+from cli.following import wait_while_read
+from cli.output import notice, stdout
 
 if TYPE_CHECKING:
     from logd.commands import TopicInfo
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from logd.reader import Reader
     from logd.reading import Gap, Rewind
 
+LOOK_MS = 1000  # between two looks whether a topic exists
 PATIENCE_S = 10.0  # with a daemon that went away in the middle of a read
 
 # Without LOGD_DATA_DIR: where that is set for the daemon, a read should still ask the daemon.
@@ -84,6 +87,60 @@ def several(
         connect.address(ctx, host), names, merge=order, follow=follow,
         on_gap=lambda gap: notice(str(gap), quiet), **_patience(follow, quiet), **place,
     )  # fmt: skip
+
+
+def say_missing(reader: TopicsReader, names: list[str], follow: bool, quiet: bool) -> None:
+    """Name what matches no topic; a follower goes on looking for it."""
+    from fnmatch import fnmatchcase
+
+    for name in names:
+        if not any(fnmatchcase(topic, name) for topic in reader.topics):
+            waiting = " yet; waiting for one" if follow else ""
+            notice(f"no topic matches {name}{waiting}", quiet)
+
+
+def wait_for_topic(
+    ctx: typer.Context, topic: str, host: str | None, until_ms: int | None, quiet: bool
+) -> bool:
+    """For a follower: wait until the topic exists. False if it did from the start.
+
+    It ends the command when the time `until_ms` comes, or when nobody reads the output any more.
+    """
+    from logd.addresses import ConnectionLost
+
+    if _exists(ctx, topic, host):
+        return False
+    notice(f"no topic {topic} yet; waiting for its first message", quiet)
+    with stdout() as out:
+        while True:
+            now_ms = time.time_ns() // 1_000_000
+            if until_ms is not None and now_ms >= until_ms:
+                raise typer.Exit(0)
+            look_ms = now_ms + LOOK_MS if until_ms is None else min(until_ms, now_ms + LOOK_MS)
+            if not wait_while_read(out.fileno(), look_ms):
+                raise OutputGone
+            try:
+                if _exists(ctx, topic, host):
+                    return True
+            except ConnectionLost as error:
+                notice(f"{error}; trying again", quiet)
+
+
+def from_first(place: dict[str, Any]) -> dict[str, Any]:
+    """The place where to start in a topic that was waited for: all its messages are new."""
+    is_relative = place.get("tail") is not None or place.get("start") == "next"
+    return {"start": "first", "tail": None} if is_relative else {}
+
+
+def _exists(ctx: typer.Context, topic: str, host: str | None) -> bool:
+    from logd.errors import NotFound
+
+    with connect.client(ctx, host) as client:
+        try:
+            client.stats(topic)
+        except NotFound:
+            return False
+    return True
 
 
 def is_glob(name: str) -> bool:

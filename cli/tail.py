@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,6 +30,9 @@ def tail(
     log-cli tail app -n 20 --forever
     """
     render = renderer(topic, output, format)
+    place: dict[str, Any] = {"tail": lines}
+    if forever and data_dir is None and source.wait_for_topic(ctx, topic, host, None, quiet):
+        place = source.from_first(place)
     reader = source.reader(
         ctx,
         topic,
@@ -37,8 +40,8 @@ def tail(
         data_dir=data_dir,
         follow=forever,
         quiet=quiet,
-        tail=lines,
         limit=None if forever else lines,
+        **place,
     )
     if forever:
         say_following(topic, quiet)

@@ -49,8 +49,8 @@ class TopicsReader:
     """Reads the topics that these names and globs match. A context manager; iterate it.
 
     `merge` "time" orders what is there when it starts by time over all topics; what comes later
-    comes as it arrives. Options are those of a Reader but for `limit` and `until`, which would be
-    those of each topic. With `until_ms` a follower ends when that time has come and all that is
+    comes as it arrives. A follower also reads topics that are made later. Options are those of a
+    Reader but for `limit` and `until`, which would be those of each topic. With `until_ms` a follower ends when that time has come and all that is
     older is read, in topics made just before it too.
     """
 
@@ -113,9 +113,19 @@ class TopicsReader:
         for name in self._names:
             if _GLOB_CHARACTERS & set(name):
                 found |= {info.topic for info in self._client.topics(name)}
-            else:
-                found.add(checked_topic(name))
+            elif name in self._readers or self._is_there(checked_topic(name)):
+                found.add(name)
         return found
+
+    def _is_there(self, topic: str) -> bool:
+        """A follower waits for a topic that does not exist yet; any other reader is refused."""
+        if not self._follow:
+            return True
+        try:
+            self._client.stats(topic)
+        except NotFound:
+            return False
+        return True
 
     def _unknown(self) -> list[str]:
         """Those that match and are not read yet."""

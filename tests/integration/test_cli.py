@@ -249,7 +249,7 @@ def test_misuse_is_1(nobody: str, words: list[str]) -> None:
     ("words", "says"),
     [
         (["read", "nope"], "log-cli topics"),
-        (["tail", "-f", "nope"], "not-found"),
+        (["tail", "nope"], "not-found"),
         (["stats", "nope"], "not-found"),
         (["read", "../etc"], "bad-topic"),
         (["write", "a/b", "x"], "bad-topic"),

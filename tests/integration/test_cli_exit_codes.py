@@ -66,7 +66,7 @@ def test_a_directory_in_use_is_1(daemon: Daemon, command: str) -> None:
     ("words", "reason"),
     [
         (["read", "nope"], "not-found"),
-        (["read", "-f", "nope"], "not-found"),
+        (["read", "nope", "other"], "not-found"),
         (["tail", "nope"], "not-found"),
         (["stats", "nope"], "not-found"),
         (["stats", "nope", "--watch"], "not-found"),

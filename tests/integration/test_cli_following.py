@@ -7,9 +7,10 @@ import select
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
-from daemon import HANG_S, ROOT, Daemon
+from daemon import HANG_S, ROOT, Daemon, lasting_address, running
 from tool import LOG_CLI, environment, fill, log_cli, started
 
 from logd import Client
@@ -203,3 +204,77 @@ def test_a_closed_stdout_is_an_error(daemon: Daemon) -> None:
     )
     assert done.returncode == 1
     assert b"standard output is closed" in done.stderr
+
+
+# -- topics that do not exist (yet) ---------------------------------------------------------------
+
+
+def said(process: subprocess.Popen[bytes]) -> str:
+    assert process.stderr is not None
+    return process.stderr.readline().decode()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["read"], ["read", "--offset", "next"], ["read", "--tail", "1"], ["tail"]],
+    ids=" ".join,
+)
+def test_following_a_topic_that_does_not_exist_yet(daemon: Daemon, words: list[str]) -> None:
+    with started(daemon, *words, "-f", "new") as process:
+        assert said(process) == "log-cli: no topic new yet; waiting for its first message\n"
+        with Client(daemon.address) as client:
+            client.push("new", [b"one", b"two"])
+        assert said(process) == "log-cli: following new; Ctrl-C ends it\n"
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == [b"one\n", b"two\n"]
+        process.send_signal(signal.SIGINT)
+        assert ended(process) == (130, b"")
+
+
+def test_waiting_for_a_topic_ends_by_ctrl_c_by_a_time_and_when_nobody_reads(daemon: Daemon) -> None:
+    with started(daemon, "read", "-f", "new") as process:
+        assert "waiting" in said(process)
+        process.send_signal(signal.SIGINT)
+        assert ended(process) == (130, b"")
+    with started(daemon, "read", "-f", "new") as process:
+        assert "waiting" in said(process)
+        assert process.stdout is not None
+        process.stdout.close()
+        assert ended(process) == (0, b"")
+    soon = f"@{now_ms() + 1500}"
+    assert log_cli(daemon, "read", "-fq", "new", "--until", soon) == (0, b"", "")
+
+
+def test_waiting_for_a_topic_while_the_daemon_is_restarted(tmp_path: Path) -> None:
+    with (
+        running(tmp_path, "--host", lasting_address()) as daemon,
+        started(daemon, "read", "-f", "new") as process,
+    ):
+        assert "waiting" in said(process)
+        daemon.stop()
+        assert "trying again" in said(process)
+        daemon.start()
+        with Client(daemon.address) as client:
+            client.push("new", [b"one"])
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"one\n"
+
+
+def test_a_glob_that_matches_nothing(daemon: Daemon) -> None:
+    assert log_cli(daemon, "read", "no*") == (0, b"", "log-cli: no topic matches no*\n")
+    assert log_cli(daemon, "read", "no*", "-q") == (0, b"", "")
+
+
+def test_following_several_of_which_some_do_not_exist_yet(daemon: Daemon) -> None:
+    with (
+        Client(daemon.address) as client,
+        started(daemon, "read", "-f", "app", "new", "no*") as process,
+    ):
+        assert said(process) == "log-cli: no topic matches app yet; waiting for one\n"
+        assert said(process) == "log-cli: no topic matches new yet; waiting for one\n"
+        assert said(process) == "log-cli: no topic matches no* yet; waiting for one\n"
+        assert said(process) == "log-cli: following app new no*; Ctrl-C ends it\n"
+        assert process.stdout is not None
+        for topic in ("new", "north"):
+            client.push(topic, [b"one"])
+            assert process.stdout.readline() == topic.encode() + b": one\n"
