@@ -61,6 +61,8 @@ def explain(error: Exception) -> tuple[int, str] | None:
         return NO_CONNECTION, str(error)
     if isinstance(error, SyncFailed):
         return LOSS, f"a disk failed to keep what was written: {error}"
+    if isinstance(error, OSError) and error.strerror:
+        return USAGE, f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, Misuse | OSError):
         return USAGE, str(error)
     return None

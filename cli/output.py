@@ -111,12 +111,13 @@ def _pieces(template: str) -> Iterator[tuple[bytes, str]]:
     """Text, and the field that follows it ("" for none)."""
     try:
         parts = list(string.Formatter().parse(template))
-    except ValueError as error:
-        raise Misuse(f"--format: {error}; a brace itself is written {{{{ or }}}}") from None
+    except ValueError:
+        raise Misuse("--format has a single brace; write {{ or }} for a brace itself") from None
     for text, field, spec, conversion in parts:
         field = _SAME.get(field or "", field)
         if field is not None and (field not in FIELDS or spec or conversion):
-            raise Misuse(f"--format knows {', '.join(f'{{{name}}}' for name in FIELDS)} only")
+            known = ", ".join(f"{{{name}}}" for name in (*FIELDS, *_SAME))
+            raise Misuse(f"--format has a field that is not known; write {known}")
         text = _ESCAPE.sub(lambda match: _ESCAPED[match[1]], text)
         yield os.fsencode(text), field or ""
 

@@ -43,8 +43,8 @@ Template = Annotated[
     typer.Option(
         "--format",
         metavar="TEMPLATE",
-        help="A line per message from {topic} {offset} {time} {time_ms} {size} {message} and"
-        " \\t \\n \\r \\0.",
+        help="A line per message from {topic} {offset} {time} {time_ms} {size} {message} (or"
+        " {value}, the same) and \\t \\n \\r \\0.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notices on stderr.")]

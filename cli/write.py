@@ -118,7 +118,7 @@ def _wait_s(text: str) -> float:
 
 def _connected(address: Target, topic: str, compress: bool, wait_s: float, quiet: bool) -> Writer:
     """Tries again for `wait_s`; then raises why there is no connection."""
-    from logd.addresses import ConnectionLost
+    from logd.addresses import ConnectionLost, WrongPort
     from logd.errors import TRY_AGAIN
     from logd.pauses import Patience
     from logd.writer import Writer
@@ -128,6 +128,8 @@ def _connected(address: Target, topic: str, compress: bool, wait_s: float, quiet
         try:
             return Writer(address, topic, compress=compress, patience_s=max(wait_s, PATIENCE_S))
         except (ConnectionLost, *TRY_AGAIN) as error:
+            if isinstance(error, WrongPort):
+                raise
             if not wait_s and isinstance(error, ConnectionLost):
                 raise ConnectionLost(f"{error}; --wait 1m waits for it") from None
             pause_s = patience.pause_s(error, time.monotonic())

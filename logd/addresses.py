@@ -10,6 +10,7 @@ DEFAULT_PORT = 1774
 DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
 TLS = "tls://"
 
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")  # by the version of OpenSSL
 _ADDRESS = re.compile(r"(?:tls://)?(?:\[([^\[\]\s]+)\]|([^:/\[\]\s]+))(?::([0-9]{1,5}))?")
 
 
@@ -46,6 +47,10 @@ class ConnectionLost(ConnectionError):
     """No connection, or no more. The text names the address and says what to try."""
 
 
+class WrongPort(ConnectionLost):
+    """Something else than a logd listens there, or one with TLS where none was expected."""
+
+
 def parse_address(address: str) -> tuple[str, int]:
     """Host and port of `host:port`, `[::1]:port` or a host alone; ValueError for anything else."""
     match = _ADDRESS.fullmatch(address)
@@ -72,10 +77,23 @@ def addresses(target: Target) -> list[str]:
 
 
 def nobody_at(address: str, error: Exception) -> ConnectionLost:
+    if getattr(error, "reason", None) in _NOT_TLS:
+        bare = address.removeprefix(TLS)
+        return WrongPort(f"{bare} does not speak TLS; leave out {TLS} before the address")
     return ConnectionLost(
         f"no logd answers at {address} ({reason(error)}); check the address,"
         " or start one there: logd --data-dir DIR --host ADDRESS"
     )
+
+
+def not_logd(address: str, why: str, speaks: str) -> WrongPort:
+    """What answered was not logd; `speaks` is HTTP, TLS or empty."""
+    if speaks == "HTTP":
+        tcp = f"give the TCP port of the daemon instead, which is {DEFAULT_PORT} by default"
+        return WrongPort(f"{address} is an HTTP port; {tcp}")
+    if speaks == "TLS":
+        return WrongPort(f"{address} speaks TLS; write {TLS}{address}")
+    return WrongPort(f"what listens at {address} is not logd ({why}); check the address")
 
 
 def lost(address: str, why: str) -> ConnectionLost:

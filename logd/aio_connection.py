@@ -17,7 +17,7 @@ from collections import deque
 from typing import Any, TypeVar, cast
 
 from logd import commands, credentials
-from logd.addresses import ConnectionLost, Target, lost, nobody_at, parse_address, reason
+from logd.addresses import ConnectionLost, Target, lost, nobody_at, not_logd, parse_address, reason
 from logd.commands import Command
 from logd.errors import LogdError, Unauthorized
 from logd.replies import NotLogd, Replies, Reply
@@ -90,13 +90,15 @@ class Connection(asyncio.BufferedProtocol):
         future = self.send(commands.introduction(line))
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    def hang_up(self, why: str = "it was closed here") -> None:
+    def hang_up(
+        self, why: str = "it was closed here", failure: ConnectionLost | None = None
+    ) -> None:
         """End it now. Who waits for an answer gets ConnectionLost."""
         self._end = self._end or why
         due, self._due = self._due, deque()
         for _, future in due:
             if not future.done():
-                future.set_exception(lost(self.address, why))
+                future.set_exception(failure or lost(self.address, why))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -118,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
             while self._end is None and (reply := self._replies.take()) is not None:
                 self._take(reply)
         except NotLogd as error:
-            self.hang_up(f"it is no logd: {error}")
+            self.hang_up(str(error), not_logd(self.address, str(error), error.speaks))
         else:
             self._watch()
 

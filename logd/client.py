@@ -24,6 +24,7 @@ from logd.addresses import (
     addresses,
     lost,
     nobody_at,
+    not_logd,
     reason,
 )
 from logd.commands import Batches, Command, Cursor, PartitionInfo, Pushed, TopicInfo
@@ -183,7 +184,7 @@ class Client:
                 raise
             self.close()  # in the middle of a reply: the next one could not be told from its rest
             if isinstance(error, NotLogd):
-                raise lost(self.address, f"it is no logd: {error}") from error
+                raise not_logd(self.address, str(error), error.speaks) from error
             if isinstance(error, OSError):
                 raise lost(self.address, reason(error)) from error
             raise

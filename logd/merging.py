@@ -50,8 +50,9 @@ class TopicsReader:
 
     `merge` "time" orders what is there when it starts by time over all topics; what comes later
     comes as it arrives. A follower also reads topics that are made later. Options are those of a
-    Reader but for `limit` and `until`, which would be those of each topic. With `until_ms` a follower ends when that time has come and all that is
-    older is read, in topics made just before it too.
+    Reader but for `limit` and `until`, which would be those of each topic. With `until_ms` a
+    follower ends when that time has come and all that is older is read, in topics made just before
+    it too.
     """
 
     def __init__(

@@ -16,6 +16,7 @@ from logd.requests import quote
 
 MAX_REPLY_BYTES = 1 << 30
 MAX_REPLY_LINE_BYTES = 4096
+_TLS_ALERT = b"\x15\x03"
 _LINES_BYTES = 8192  # for reply lines; what of a body comes with them is copied once more
 
 _REPLY = re.compile(
@@ -25,7 +26,11 @@ _REPLY = re.compile(
 
 
 class NotLogd(Exception):
-    """Whoever answers does not speak the protocol."""
+    """What answers does not speak the protocol; `speaks` is HTTP or TLS if that is what it does."""
+
+    def __init__(self, text: str, speaks: str = "") -> None:
+        super().__init__(text)
+        self.speaks = speaks
 
 
 class Reply(NamedTuple):
@@ -90,6 +95,8 @@ class Replies:
 
     def _make_room(self) -> None:
         unfinished = self._lines[self._start : self._end]
+        if unfinished.startswith(_TLS_ALERT):
+            raise NotLogd("it answered with an alert of TLS", "TLS")
         if len(unfinished) > MAX_REPLY_LINE_BYTES:
             raise NotLogd("its reply has no end of line")
         self._lines[: len(unfinished)] = unfinished
@@ -113,7 +120,9 @@ def parse_head(line: bytes) -> tuple[str, tuple[int, ...]] | LogdError:
         return from_code(code.decode("ascii", "replace"), text.decode("ascii", "replace"))
     match = _REPLY.fullmatch(line)
     if match is None:
-        raise NotLogd(f"it answered {quote(line)}")
+        speaks = "HTTP" if line.startswith(b"HTTP/") else ""
+        speaks = "TLS" if line.startswith(_TLS_ALERT) else speaks
+        raise NotLogd(f"it answered {quote(line)}", speaks)
     word, *rest = [group for group in match.groups() if group is not None]
     numbers = tuple(map(int, rest))
     if word != b"OK" and numbers[-1] > MAX_REPLY_BYTES:

@@ -118,7 +118,7 @@ class Store:
         """An existing topic."""
         topic = self.topics.get(name)
         if topic is None or not topic.ready:
-            raise NotFound(f"no topic {name}; PUSH makes it")
+            raise NotFound(f"no topic {name}; the first message written to it creates it")
         return topic
 
     def topic_to_write(self, name: str) -> Topic:

@@ -133,7 +133,9 @@ def test_what_is_refused_raises_and_the_connection_goes_on(
     ("reply", "says"),
     [
         (HANG_UP, "closed the connection|reset"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "no logd"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "is an HTTP port; give the TCP port"),
+        (b"\x15\x03\x03\x00\x02\x02\x50", "speaks TLS; write tls://"),
+        (b"220 mail.example ESMTP\r\n", "is not logd .*check the address"),
         (text("hello"), "answered TEXT"),
         (b"BATCHES 0 1 1073741825\r\n", "announced a reply of 1073741825 bytes"),
         (b"x" * 9000, "no end of line"),

@@ -62,7 +62,7 @@ def test_a_directory_that_is_not_there(spark: Any) -> None:
 def test_a_port_where_something_else_answers(spark: Any, tmp_path: Path) -> None:
     with running(tmp_path / "other", "--http-host", "127.0.0.1:0") as other:
         line = said(lambda: logd(spark.read, other.http, "app").load(), "no-connection")
-    assert "it is no logd: it answered" in line
+    assert "is an HTTP port" in line
 
 
 def test_a_schema_with_other_columns(spark: Any, daemon: Daemon) -> None:

@@ -184,7 +184,9 @@ def test_an_error_that_closes_ends_the_client(serve: Serve) -> None:
     [
         (HANG_UP, "closed the connection|reset"),
         (b"BATCHES 0 1 10\r\nabc", "middle of a reply|reset"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "no logd"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "is an HTTP port; give the TCP port"),
+        (b"\x15\x03\x03\x00\x02\x02\x50", "speaks TLS; write tls://"),
+        (b"220 mail.example ESMTP\r\n", "is not logd .*check the address"),
         (b"TEXT 5\r\nhello", "answered TEXT"),
         (b"BATCHES 0 1 1073741825\r\n", "announced a reply of 1073741825 bytes"),
         (b"x" * 9000, "no end of line"),
