@@ -74,7 +74,7 @@ def write(
     quiet: Silent = False,
     host: connect.Host = None,
 ) -> None:
-    """Write messages to a topic, and report where they were stored.
+    """Write messages to a topic, and print their offsets.
 
     It ends at the first line that the daemon rejects: all lines before it are stored, none after.
 

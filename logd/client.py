@@ -19,9 +19,11 @@ from typing import Any, Self, TypeVar
 from logd import commands, credentials
 from logd.addresses import (
     DEFAULT_ADDRESS,
+    TLS,
     ConnectionLost,
     Target,
     addresses,
+    is_tls,
     lost,
     nobody_at,
     not_logd,
@@ -43,6 +45,7 @@ class Client:
         self.timeout_s = timeout_s
         self._due: deque[Command[Any]] = deque()
         self._replies = Replies()
+        self._has_answered = False
         self._socket: socket.socket | None = None
         # The answer to a token, where one was sent, comes before all others.
         (self._socket, self._awaits_welcome), self.address = _connect(target, timeout_s)
@@ -216,10 +219,16 @@ class Client:
             with self._replies.room() as room:
                 size = connection.recv_into(room)
             if not size:
-                middle = "" if self._replies.is_between else " in the middle of a reply"
-                raise OSError(f"it closed the connection{middle}")
+                raise OSError(f"it closed the connection{self._when()}")
             self._replies.received(size)
+            self._has_answered = True
         return reply
+
+    def _when(self) -> str:
+        if self._has_answered or is_tls(self.address):
+            return "" if self._replies.is_between else " in the middle of a reply"
+        # What a daemon with TLS does.
+        return f" before it answered (if it uses TLS, write {TLS}{self.address})"
 
     def _connected(self) -> socket.socket:
         if self._socket is None:

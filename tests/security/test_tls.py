@@ -85,7 +85,10 @@ def test_a_wrong_certificate_is_not_trusted(
 
 def test_one_side_without_tls(tmp_path: Path, pem: Files) -> None:
     with running(tmp_path / "secure", *HTTP, tls_cert=pem.server) as daemon:
-        with pytest.raises(ConnectionLost), Client(daemon.address, timeout_s=HANG_S) as client:
+        with (
+            pytest.raises(ConnectionLost, match="if it uses TLS, write tls://"),
+            Client(daemon.address, timeout_s=HANG_S) as client,
+        ):
             client.ping()
         host, _, port = daemon.http.rpartition(":")
         plain = http.client.HTTPConnection(host, int(port), timeout=HANG_S)
@@ -96,7 +99,7 @@ def test_one_side_without_tls(tmp_path: Path, pem: Files) -> None:
         with Client(secured(daemon.address, pem)) as client:
             client.ping()
     with running(tmp_path / "plain") as daemon:
-        assert "no logd answers" in refusal(secured(daemon.address, pem))
+        assert "does not speak TLS" in refusal(secured(daemon.address, pem))
 
 
 def test_old_versions_are_refused(tmp_path: Path, pem: Files) -> None:

@@ -158,17 +158,17 @@ def test_a_refusal_can_be_forgiven() -> None:
 def test_what_was_handed_out_is_read_when_the_next_is_asked_for() -> None:
     progress = Progress(0.0)
     progress.asked_again()
-    assert progress.unsaved is None
+    assert progress.unsaved() is None
     progress.handed_out = 5
-    assert progress.unsaved is None
+    assert progress.unsaved() is None
     progress.asked_again()
-    assert progress.unsaved == 5
+    assert progress.unsaved() == 5
     progress.handed_out = 6
-    assert progress.unsaved == 5
+    assert progress.unsaved() == 5
     progress.commit(None)
-    assert progress.unsaved == 6
+    assert progress.unsaved() == 6
     progress.commit(2)
-    assert progress.unsaved == 2
+    assert progress.unsaved() == 2
 
 
 def test_a_place_is_saved_once_and_not_too_often() -> None:
@@ -183,7 +183,7 @@ def test_a_place_is_saved_once_and_not_too_often() -> None:
     assert not progress.is_due(11.0)
     assert progress.is_due(11.0 + SAVE_S)
     progress.saved(4, 12.0)
-    assert progress.unsaved is None
+    assert progress.unsaved() is None
 
 
 def test_the_patience_of_a_reader() -> None:
