@@ -8,6 +8,12 @@
  * split: the same is true of bytes.split; this one leaps from line end to line end with memchr, and
  * takes a view of a larger buffer as it is. Fallback in logd/batch.py.
  *
+ * sizes: the line of sizes of a sized body may hold four million numbers. This checks and adds them without
+ * an object for each, and without the interpreter lock. Fallback in logd/batch.py.
+ *
+ * elements: a JSON array may hold as many elements. This finds where they are, a few at a time. Fallback in
+ * logd/http_json.py.
+ *
  * one_push, pushes: most of what a daemon receives is pushes of one message, of any size, to the topic that the
  * last one went to. Fallback in logd/requests.py.
  *
@@ -72,6 +78,110 @@ static PyObject *split(PyObject *module, PyObject *object)
     }
     PyBuffer_Release(&view);
     return lines;
+}
+
+enum { MAX_DIGITS = 10 }; /* of one size */
+
+/* Where the messages of a sized body start, or -1 where it does not start with a line of sizes. */
+static Py_ssize_t read_sizes(const char *at, Py_ssize_t size, Py_ssize_t *count, long long *total)
+{
+    const char *first = at, *end = at + size;
+    for (;;) {
+        const char *digits = at;
+        long long number = 0;
+        while (at < end && *at >= '0' && *at <= '9' && at - digits <= MAX_DIGITS)
+            number = 10 * number + (*at++ - '0');
+        Py_ssize_t length = at - digits;
+        if (length == 0 || length > MAX_DIGITS || (*digits == '0' && length > 1) || at == end)
+            return -1;
+        *count += 1;
+        *total += number;
+        if (*at == '\n')
+            return at + 1 - first;
+        if (*at++ != ' ')
+            return -1;
+    }
+}
+
+static PyObject *sizes(PyObject *module, PyObject *object)
+{
+    (void)module;
+    Py_buffer view;
+    if (PyObject_GetBuffer(object, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    Py_ssize_t start, count = 0;
+    long long total = 0;
+    Py_BEGIN_ALLOW_THREADS
+    start = read_sizes(view.buf, view.len, &count, &total);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&view);
+    if (start < 0)
+        Py_RETURN_NONE;
+    return Py_BuildValue("(nnL)", count, start, total);
+}
+
+/* Where the `,` or `]` after the JSON value at `at` is; -1 where there is none. */
+static Py_ssize_t element_end(const char *data, Py_ssize_t at, Py_ssize_t size)
+{
+    Py_ssize_t depth = 0;
+    for (; at < size; at++) {
+        switch (data[at]) {
+        case '"':
+            for (at++; at < size && data[at] != '"'; at++)
+                at += data[at] == '\\';
+            break;
+        case '[':
+        case '{':
+            depth++;
+            break;
+        case ']':
+        case '}':
+            if (depth-- == 0)
+                return at;
+            break;
+        case ',':
+            if (depth == 0)
+                return at;
+            break;
+        }
+    }
+    return -1;
+}
+
+static int is_space(char byte)
+{
+    return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
+}
+
+static PyObject *elements(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer view;
+    Py_ssize_t at, most;
+    if (!PyArg_ParseTuple(args, "y*nn", &view, &at, &most))
+        return NULL;
+    const char *data = view.buf;
+    PyObject *spans = PyList_New(0);
+    int is_open = at >= 0;
+    while (spans != NULL && is_open && PyList_GET_SIZE(spans) < most) {
+        Py_ssize_t start = at, end = element_end(data, at, view.len);
+        if (end < 0) {
+            at = -1;
+            break;
+        }
+        is_open = data[end] == ',';
+        at = is_open ? end + 1 : 0;
+        while (start < end && is_space(data[start]))
+            start++;
+        while (end > start && is_space(data[end - 1]))
+            end--;
+        PyObject *span = start == end ? NULL : Py_BuildValue("nn", start, end);
+        if (start != end && (span == NULL || PyList_Append(spans, span) < 0))
+            Py_CLEAR(spans);
+        Py_XDECREF(span);
+    }
+    PyBuffer_Release(&view);
+    return spans == NULL ? NULL : Py_BuildValue("(Nn)", spans, at);
 }
 
 /* Never tracked: numbers and bytes refer to nothing, so no cycle can form for the collector to find. */
@@ -262,6 +372,11 @@ static PyObject *send_now(PyObject *module, PyObject *const *args, Py_ssize_t gi
 static PyMethodDef methods[] = {
     {"count", count, METH_O, "count(buffer) -> how many LF it holds"},
     {"split", split, METH_O, "split(buffer) -> its lines, each without its LF"},
+    {"sizes", sizes, METH_O,
+     "sizes(buffer) -> how many sizes its first line holds, where that ends, and their sum; None if it is no such line"},
+    {"elements", elements, METH_VARARGS,
+     "elements(array, at, most) -> where up to so many elements of a JSON array start and end, and where the next one "
+     "starts: 0 if there is none, -1 if the array does not end"},
     {"label", label, METH_VARARGS,
      "label(type, offset, time, values) -> a list of type(offset, time, value), counting up"},
     {"one_push", (PyCFunction)(void (*)(void))one_push, METH_FASTCALL,

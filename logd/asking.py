@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from logd.access import Grant
 from logd.batch import LINES
@@ -17,6 +18,7 @@ from logd.service import Reply, Service
 from logd.topic import Topic
 from logd.waiting import Waiting
 
+T = TypeVar("T")
 _UNCHECKED = Batch(b"", LINES, 0, "")
 
 
@@ -123,6 +125,21 @@ class Asking:
                 result.set_result(value)
 
         self.service.scheduler.offload(work, done)
+        return await result
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        """Run it on a thread for work that takes the processor, and wait."""
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def done(value: Any, error: BaseException | None) -> None:
+            if result.done():
+                return
+            if error is not None:
+                result.set_exception(error)
+            else:
+                result.set_result(value)
+
+        self.service.scheduler.offload_cpu(work, done)
         return await result
 
 

@@ -35,7 +35,8 @@ _HEADER = re.compile(
     rb" ([0-9a-f]{16}) (-|[A-Za-z0-9._-]{1,64}:(?:0|[1-9][0-9]{0,18})) (?:[!-~]+ )*)"
     rb"([0-9a-f]{8})\r\n"
 )  # fmt: skip
-_SIZES = re.compile(rb"((?:0|[1-9][0-9]{0,9}+)(?: (?:0|[1-9][0-9]{0,9}+))*+)\n")
+_SIZES = re.compile(rb"(?:0|[1-9][0-9]{0,9}+)(?: (?:0|[1-9][0-9]{0,9}+))*+")
+_SIZES_AT_A_TIME_BYTES = 64 * 1024  # 3 ms: meanwhile no other thread runs
 _NOTHING = memoryview(b"")
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -44,7 +45,7 @@ Buffer = bytes | bytearray | memoryview
 try:
     from logd import _lines
 
-    count_lf, split_lines = _lines.count, _lines.split
+    count_lf, split_lines, read_sizes = _lines.count, _lines.split, _lines.sizes
 except (ImportError, AttributeError):  # no compiler where this was installed
 
     def count_lf(buffer: Buffer, /) -> int:
@@ -52,6 +53,24 @@ except (ImportError, AttributeError):  # no compiler where this was installed
 
     def split_lines(buffer: Buffer, /) -> list[bytes]:
         return bytes(buffer).split(b"\n")[:-1]
+
+    def read_sizes(buffer: Buffer, /) -> tuple[int, int, int] | None:
+        """How many sizes the first line holds, where it ends, and their sum; None if it is not a
+        line of sizes. It may hold millions, so it is read in steps."""
+        body = bytes(buffer)
+        count = at = total = 0
+        end = body.find(b"\n")
+        while at <= end:
+            stop = end
+            if end - at > _SIZES_AT_A_TIME_BYTES:
+                stop = body.rfind(b" ", at, at + _SIZES_AT_A_TIME_BYTES)
+            sizes = body[at : max(at, stop)]
+            if not _SIZES.fullmatch(sizes):
+                return None
+            numbers = sizes.split(b" ")
+            count, total = count + len(numbers), total + sum(map(int, numbers))
+            at = stop + 1
+        return (count, at, total) if at else None
 
 
 class Header(NamedTuple):
@@ -208,7 +227,7 @@ def count_messages(body: Buffer, enc: str) -> int:
         if not len(body) or body[-1] != LF:
             raise BadRequest("a body of lines must end in LF")
         return count_lf(body)
-    return len(_sizes(body)[0])
+    return _read_sizes(body)[0]
 
 
 def split_body(body: Buffer, enc: str, limit_bytes: int = 1 << 30) -> list[bytes]:
@@ -220,26 +239,26 @@ def split_body(body: Buffer, enc: str, limit_bytes: int = 1 << 30) -> list[bytes
             raise BadRequest("a body of lines must end in LF")
         return split_lines(body)
     body = bytes(body)
-    sizes, start = _sizes(body)
+    line, start = sizes_line(body)
     messages = []
-    for size in sizes:
+    for size in map(int, line.split(b" ")):
         messages.append(body[start : start + size])
         start += size
     return messages
 
 
-def _sizes(body: Buffer) -> tuple[list[int], int]:
-    """The sizes in a sized body's first line, and where its messages start."""
-    line, start = sizes_line(body)
-    sizes = list(map(int, line.split(b" ")))
-    if sum(sizes) != len(body) - start:
-        raise BadRequest("the sizes of the body do not add up to its length")
-    return sizes, start
-
-
 def sizes_line(body: Buffer) -> tuple[bytes, int]:
     """A sized body's first line, which is numbers and spaces, and where its messages start."""
-    match = _SIZES.match(body)
-    if match is None:
+    start = _read_sizes(body)[1]
+    return bytes(body[: start - 1]), start
+
+
+def _read_sizes(body: Buffer) -> tuple[int, int]:
+    """How many messages a sized body holds, and where they start."""
+    found = read_sizes(body)
+    if found is None:
         raise BadRequest("a sized body must start with a line of sizes")
-    return match[1], match.end()
+    count, start, total = found
+    if total != len(body) - start:
+        raise BadRequest("the sizes of the body do not add up to its length")
+    return count, start

@@ -12,6 +12,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -22,8 +23,10 @@ from starlette.routing import Route
 
 from logd import (
     http_bodies,
+    http_bulk,
     http_elastic,
     http_ingest,
+    http_loki,
     http_openapi,
     http_page,
     http_reads,
@@ -49,6 +52,7 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 RETRY_AFTER_S = 1
 _LOGGED_PATH = 100  # characters
+_JSON = "application/json"
 _GRACE_S = 1.0  # for what is under way when the daemon stops
 
 
@@ -178,8 +182,10 @@ class App:
     async def push(self, request: Request) -> Response:
         topic, id_ = _topic(request), http_ingest.checked_id(request.query_params.get("id"))
         async with self._body(request) as body:
-            messages = http_ingest.messages_of(body, request.headers.get("content-type", ""))
-            pushed = await http_ingest.push(self._asking(request), topic, messages, id_)
+            kind = request.headers.get("content-type", "")
+            parse = partial(http_ingest.messages_of, body, kind, self._limit_bytes)
+            packed = await http_ingest.parse(self.asking, body, parse)
+            pushed = await http_ingest.push(self._asking(request), topic, packed, id_)
         return JSONResponse(pushed._asdict())
 
     async def loki(self, request: Request) -> Response:
@@ -187,23 +193,28 @@ class App:
             error = {"error": "bad-request", "text": "send JSON; protobuf is not spoken here"}
             return JSONResponse(error, 415)
         async with self._body(request) as body:
-            for topic, messages in http_ingest.loki(body).items():
-                await http_ingest.push(self._asking(request), topic, messages)
+            parse = partial(http_loki.messages_of, body, self._limit_bytes)
+            topics = await http_ingest.parse(self.asking, body, parse)
+            for topic, packed in topics.items():
+                await http_ingest.push(self._asking(request), topic, packed)
         return Response(status_code=204)
 
     async def bulk(self, request: Request) -> Response:
         async with self._body(request) as body:
-            items = http_ingest.bulk_items(body, request.path_params.get("index"))
-            told, error = await http_ingest.bulk(self._asking(request), items)
-        request.scope["rejection"] = error
-        return JSONResponse(told) if error is None else _refusal(error, told)
+            index = request.path_params.get("index")
+            parse = partial(http_bulk.Bulk, body, index, self._limit_bytes)
+            bulk = await http_ingest.parse(self.asking, body, parse)
+            refusal = await bulk.store(self._asking(request))
+        request.scope["rejection"] = refusal
+        return _bulk_response(bulk, refusal)
 
     async def document(self, request: Request) -> Response:
         index = request.path_params["index"]
         topic = http_ingest.topic_for(index)
         async with self._body(request) as body:
-            messages = [http_ingest.document(body)]
-            pushed = await http_ingest.push(self._asking(request), topic, messages)
+            parse = partial(http_ingest.document, body)
+            packed = await http_ingest.parse(self.asking, body, parse)
+            pushed = await http_ingest.push(self._asking(request), topic, packed)
         return JSONResponse(http_elastic.created(index, pushed.offset), 201)
 
     async def refresh(self, request: Request) -> Response:
@@ -211,8 +222,12 @@ class App:
         return JSONResponse({"_shards": http_elastic.SHARDS})
 
     def _body(self, request: Request) -> AbstractAsyncContextManager[bytes]:
-        limit_bytes = self.asking.service.config.max_batch_bytes
-        return http_bodies.body(request, limit_bytes, self._connections.budget)
+        budget = self._connections.budget
+        return http_bodies.body(request, self._limit_bytes, budget, self.asking.compute)
+
+    @property
+    def _limit_bytes(self) -> int:
+        return self.asking.service.config.max_batch_bytes
 
     def _asking(self, request: Request) -> Asking:
         """In the name of whoever asks."""
@@ -264,15 +279,35 @@ async def refused(request: Request, error: Exception) -> Response:
     return _refusal(error)
 
 
-def _refusal(error: LogdError, details: dict[str, Any] | None = None) -> Response:
-    headers = {"retry-after": str(RETRY_AFTER_S)} if isinstance(error, TRY_AGAIN) else {}
-    if error.closes and not isinstance(error, TooLarge):  # whose rest is swallowed first
-        headers["connection"] = "close"
-    body = {"error": error.code, "text": error.text, **(details or {})}
-    response = JSONResponse(body, error.status, headers=headers)
+def _refusal(error: LogdError) -> Response:
+    body = {"error": error.code, "text": error.text}
+    response = JSONResponse(body, error.status, headers=_refusal_headers(error))
     if isinstance(error, Unauthorized):
         response.raw_headers += CHALLENGES
     return response
+
+
+def _refusal_headers(error: LogdError) -> dict[str, str]:
+    headers = {"retry-after": str(RETRY_AFTER_S)} if isinstance(error, TRY_AGAIN) else {}
+    if error.closes and not isinstance(error, TooLarge):  # whose rest is swallowed first
+        headers["connection"] = "close"
+    return headers
+
+
+def _bulk_response(bulk: http_bulk.Bulk, refusal: LogdError | None) -> Response:
+    """A short one is sent as a whole, with its length."""
+    status = 200 if refusal is None else refusal.status
+    headers = {} if refusal is None else _refusal_headers(refusal)
+    pieces = bulk.response(refusal)
+    if bulk.is_short:
+        return Response(b"".join(pieces), status, headers, _JSON)
+
+    async def streamed() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+            await asyncio.sleep(0)  # a client that takes all of it must not keep the loop
+
+    return StreamingResponse(streamed(), status, headers, _JSON)
 
 
 def _raw(batches: Batches) -> Response:

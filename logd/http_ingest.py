@@ -1,43 +1,58 @@
-"""What others send: lines and JSON to a topic, the Loki push API, the Elasticsearch bulk form.
+"""What is sent to a topic over HTTP: lines, NDJSON and JSON; and how it gets there.
 
-Each says how it becomes messages of topics; the original line or document is always in the message.
-All messages of a request that go to one topic are one batch there: stored together, or not at all.
+The original line or value is always the message. All messages of a request that go to one topic are
+one batch there: stored together, or not at all.
 """
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
-import msgspec
-
+from logd import http_json
 from logd.asking import Asking
-from logd.batch import NO_ID, body_sum, encode_body
+from logd.batch import NO_ID, count_lf
 from logd.commands import Pushed
-from logd.errors import TRY_AGAIN, BadRequest, LogdError
+from logd.errors import BadRequest
+from logd.http_messages import MAX_MESSAGES, Messages, Packed, Room, lines, one, too_many
 from logd.requests import Push, producer_id, topic_name
-from logd.shown import encode, iso_time
 
-# Not UTF-8 and nested too deeply have errors of their own.
-_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+T = TypeVar("T")
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
-_TIME_NS = re.compile(r"[0-9]{1,40}")
-LOKI_LABELS = ("topic", "service_name", "service", "app", "job")  # the first there is names it
-LOKI_TOPIC = "loki"
 _MAX_TOPICS = 100  # in one request
+_INLINE_BYTES = 8 * 1024  # taken apart in 2 ms at most, without waiting for a thread
+_NO_JSON = "the body is not JSON; send a JSON value, or lines with Content-Type: text/plain"
 
 
-async def push(asking: Asking, topic: str, messages: list[bytes], id_: str = NO_ID) -> Pushed:
-    if not messages:
+async def parse(asking: Asking, body: bytes, work: Callable[[], T]) -> T:
+    """What `work` makes of a body; on a thread unless the body is small."""
+    return work() if len(body) <= _INLINE_BYTES else await asking.compute(work)
+
+
+async def push(asking: Asking, topic: str, packed: Packed, id_: str = NO_ID) -> Pushed:
+    if not packed.messages:
         raise BadRequest("there is no message in the body")
-    body, enc = encode_body(messages)
-    return await asking.push(Push(topic, body, enc, len(messages), body_sum(body), id_))
+    return await asking.push(Push(topic, packed.body, packed.enc, packed.messages, packed.sum, id_))
 
 
 def checked_id(text: str | None) -> str:
     return NO_ID if text is None else producer_id(text.encode("ascii", "replace"))
+
+
+def topic_for(name: str) -> str:
+    """A topic's name made of another system's: characters that are not allowed become dashes."""
+    return topic_name(_NOT_A_NAME.sub("-", name).strip("-.")[:128].encode())
+
+
+def messages_for(topics: dict[str, Messages], topic: str, room: Room) -> Messages:
+    """The messages of this topic; BadRequest where a request is for too many topics."""
+    messages = topics.get(topic)
+    if messages is None:
+        if len(topics) == _MAX_TOPICS:
+            raise BadRequest(f"one request is for at most {_MAX_TOPICS} topics")
+        messages = topics[topic] = Messages(room)
+    return messages
 
 
 def refuse_query(query: Mapping[str, str]) -> None:
@@ -49,7 +64,10 @@ def refuse_query(query: Mapping[str, str]) -> None:
         )
 
 
-def messages_of(body: bytes, kind: str) -> list[bytes]:
+# -- the body of a push -------------------------------------------------------------------------
+
+
+def messages_of(body: bytes, kind: str, max_bytes: int) -> Packed:
     """By the content type: each element of a JSON array, one JSON value, or each line.
 
     A urlencoded form is a line, since its line ends are encoded; what `curl -d` sends under that
@@ -57,185 +75,49 @@ def messages_of(body: bytes, kind: str) -> list[bytes]:
     """
     kind = kind.partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
-        return _values(body)
-    lines = body.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    lines = [line.removesuffix(b"\r") for line in lines]
+        return _values(body, Room(max_bytes))
     if kind in ("application/x-ndjson", "application/jsonl"):
-        lines = [line for line in lines if line]
-        for number, line in enumerate(lines, 1):
-            _check_json(line, f"line {number}")
-    return lines
+        return _ndjson(body, Room(max_bytes + 1))  # the last LF may be missing
+    return lines(body)
 
 
-def _values(body: bytes) -> list[bytes]:
+def _ndjson(body: bytes, room: Room) -> Packed:
+    messages = Messages(room)
+    for number, line in enumerate(split(body), 1):
+        if line:
+            http_json.check(line, f"line {number} is not JSON")
+            messages.add(line)
+    return messages.packed()
+
+
+def split(body: bytes, lines_per_message: int = 1) -> Iterator[bytes]:
+    """The lines of a body, one at a time."""
+    if count_lf(body) > MAX_MESSAGES * lines_per_message:
+        raise too_many()
+    at = 0
+    while at < len(body):
+        end = body.find(b"\n", at)
+        end = len(body) if end < 0 else end
+        yield body[at:end].removesuffix(b"\r")
+        at = end + 1
+
+
+def _values(body: bytes, room: Room) -> Packed:
     """The elements of an array, or the only value; as sent, except that a string is its text."""
-    body = body.strip()
-    try:
-        if body[:1] != b"[":
-            msgspec.json.decode(body, type=msgspec.Raw)
-            return [_text(body)]
-        return [_text(bytes(one)) for one in msgspec.json.decode(body, type=list[msgspec.Raw])]
-    except _NOT_JSON as error:
-        raise BadRequest(f"the body is not JSON: {error}") from None
+    http_json.check(body, _NO_JSON)
+    value = memoryview(body.strip())
+    if value[0] != http_json.ARRAY:
+        return one(http_json.text(value))
+    messages = Messages(room)
+    for element in http_json.elements(value, _NO_JSON):
+        messages.add(http_json.text(element))
+    return messages.packed()
 
 
-def document(body: bytes) -> bytes:
+def document(body: bytes) -> Packed:
     """A body that is one JSON object."""
+    http_json.check(body, "the document is not JSON")
     body = body.strip()
-    _check_json(body, "the document")
     if body[:1] != b"{":
         raise BadRequest("a document is a JSON object")
-    return body
-
-
-def _text(element: bytes) -> bytes:
-    element = element.strip()
-    return msgspec.json.decode(element, type=str).encode() if element[:1] == b'"' else element
-
-
-def _check_json(line: bytes, where: str) -> None:
-    try:
-        msgspec.json.decode(line, type=msgspec.Raw)
-    except _NOT_JSON as error:
-        raise BadRequest(f"{where} is not JSON: {error}") from None
-
-
-def topic_for(name: str) -> str:
-    """A topic's name made of somebody else's: what may not be in one becomes a dash."""
-    return topic_name(_NOT_A_NAME.sub("-", name).strip("-.")[:128].encode())
-
-
-# -- Loki ---------------------------------------------------------------------------------------
-
-
-class _Stream(msgspec.Struct):
-    stream: dict[str, str]
-    values: list[list[Any]]
-
-
-class _LokiPush(msgspec.Struct):
-    streams: list[_Stream]
-
-
-def loki(body: bytes) -> dict[str, list[bytes]]:
-    """Messages by topic: JSON with the line, its own time and its labels."""
-    try:
-        streams = msgspec.json.decode(body, type=_LokiPush).streams
-    except _NOT_JSON as error:
-        raise BadRequest(f"not a Loki push: {error}") from None
-    topics: dict[str, list[bytes]] = {}
-    for stream in streams:
-        topic = _loki_topic(stream.stream)
-        labels = encode(stream.stream)
-        topics.setdefault(topic, []).extend(_loki_entry(labels, value) for value in stream.values)
-    return _not_too_many(topics)
-
-
-def _loki_topic(labels: dict[str, str]) -> str:
-    name = next((labels[label] for label in LOKI_LABELS if labels.get(label)), LOKI_TOPIC)
-    return topic_for(name)
-
-
-def _loki_entry(labels: str, value: list[Any]) -> bytes:
-    match value:
-        case [str(time_ns), str(line), *more] if _TIME_NS.fullmatch(time_ns):
-            when = encode(iso_time(int(time_ns) // 1_000_000))
-            extra = f', "metadata": {encode(more[0])}' if more else ""
-            text = f'{{"time": {when}, "labels": {labels}{extra}, "line": {encode(line)}}}'
-            return text.encode("utf-8", "surrogatepass")
-    raise BadRequest('each value is ["<unix ns>", "<line>"]')
-
-
-# -- Elasticsearch ------------------------------------------------------------------------------
-
-
-class Item:
-    """One document of a bulk request, and what became of it."""
-
-    __slots__ = ("action", "document", "error", "index", "offset")
-
-    def __init__(self, action: str, index: str, document: bytes = b"") -> None:
-        self.action, self.index, self.document = action, index, document
-        self.offset = 0
-        self.error: LogdError | None = None
-
-    def result(self) -> dict[str, Any]:
-        if self.error is None:
-            done = {"_index": self.index, "_id": str(self.offset), "status": 201}
-            return {self.action: done | {"result": "created"}}
-        reason = {"type": self.error.code, "reason": self.error.text}
-        # Senders of this form repeat a document for one status alone.
-        status = 429 if isinstance(self.error, TRY_AGAIN) else self.error.status
-        return {self.action: {"_index": self.index, "status": status, "error": reason}}
-
-
-def bulk_items(body: bytes, default_index: str | None) -> list[Item]:
-    items: list[Item] = []
-    lines = iter(line for line in body.split(b"\n") if line.strip())
-    for line in lines:
-        action, index = _action(line, default_index)
-        item = Item(action, index)
-        items.append(item)
-        if action == "delete":
-            item.error = BadRequest("a log deletes nothing")
-            continue
-        document = next(lines, None)
-        if document is None:
-            raise BadRequest("the last action has no document")
-        item.document = document.removesuffix(b"\r")
-        if action == "update":
-            item.error = BadRequest("a log changes nothing that is stored; use create")
-            continue
-        _check_json(item.document, "a document")
-    return items
-
-
-def _action(line: bytes, default_index: str | None) -> tuple[str, str]:
-    try:
-        action = msgspec.json.decode(line, type=dict[str, dict[str, Any]])
-    except _NOT_JSON as error:
-        raise BadRequest(f"not an action of the bulk form: {error}") from None
-    if len(action) != 1 or not action.keys() <= {"index", "create", "update", "delete"}:
-        raise BadRequest("an action is index, create, update or delete")
-    ((name, options),) = action.items()
-    index = options.get("_index", default_index)
-    if not isinstance(index, str):
-        raise BadRequest("an action without _index")
-    return name, index
-
-
-async def bulk(asking: Asking, items: list[Item]) -> tuple[dict[str, Any], LogdError | None]:
-    """Store what can be stored, a batch for each topic; say of each document what became of it.
-
-    Also the reason, where nothing at all is stored and all of it may be sent again.
-    """
-    start_s = time.monotonic()
-    topics: dict[str, list[Item]] = {}
-    for item in items:
-        if item.error is None:
-            try:
-                topics.setdefault(topic_for(item.index), []).append(item)
-            except LogdError as error:
-                item.error = error
-    for topic, kept in _not_too_many(topics).items():
-        try:
-            pushed = await push(asking, topic, [item.document for item in kept])
-        except LogdError as error:
-            for item in kept:
-                item.error = error
-        else:
-            for i, item in enumerate(kept):
-                item.offset = pushed.offset + i
-    took_ms = int((time.monotonic() - start_s) * 1000)
-    failed = [item.error for item in items if item.error is not None]
-    again = len(failed) == len(items) and all(isinstance(error, TRY_AGAIN) for error in failed)
-    told = {"took": took_ms, "errors": bool(failed), "items": [item.result() for item in items]}
-    return told, failed[0] if failed and again else None
-
-
-def _not_too_many(topics: dict[str, Any]) -> dict[str, Any]:
-    if len(topics) > _MAX_TOPICS:
-        raise BadRequest(f"one request is for at most {_MAX_TOPICS} topics")
-    return topics
+    return one(body)

@@ -33,6 +33,7 @@ FREE_SPACE = "free space"
 _THREADS = 8  # syncs and cold reads that may be under way side by side
 _HOOK_SHARE = 0.7  # of the time for a stop, that a running hook may take
 _HOOK_THREADS = 16  # hooks, each of another topic
+_CPU_THREADS = 2  # bodies that are parsed side by side; more would only share the interpreter lock
 
 
 class LoopScheduler:
@@ -42,6 +43,7 @@ class LoopScheduler:
         self._loop = loop
         self._threads = ThreadPoolExecutor(_THREADS, "logd-disk")
         self._hook_threads = ThreadPoolExecutor(_HOOK_THREADS, "logd-hook")
+        self._cpu_threads = ThreadPoolExecutor(_CPU_THREADS, "logd-cpu")
         self.monotonic_s = time.monotonic
         self.soon: Callable[[Callable[[], None]], Any] = loop.call_soon
 
@@ -57,6 +59,11 @@ class LoopScheduler:
         self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
     ) -> None:
         self._run(self._hook_threads, work, done)
+
+    def offload_cpu(
+        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        self._run(self._cpu_threads, work, done)
 
     def _run(
         self,

@@ -58,6 +58,11 @@ class Scheduler(Protocol):
     ) -> None:
         """Run `work` on another thread, then `done` with its result or its error on this one."""
 
+    def offload_cpu(
+        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        """The same for work that takes the processor, not the disk: on threads of their own."""
+
     def now_ms(self) -> int: ...
     def monotonic_s(self) -> float: ...
     def offload_hook(

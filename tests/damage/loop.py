@@ -56,6 +56,9 @@ class Loop:
 
         self._due.append(run)
 
+    def offload_cpu(self, work: Callable[[], Any], done: Done) -> None:
+        self.offload(work, done)
+
     def offload_hook(self, work: Callable[[], Any], done: Done) -> None:
         """Kept in `hooks`: the test says when it ends, and how."""
         self.hooks.append((work, done))

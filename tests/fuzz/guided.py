@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 with atheris.instrument_imports(include=["logd"]):
-    from logd import batch, http_bodies, http_ingest, requests, syslog
+    from logd import batch, http_bodies, http_bulk, http_ingest, http_loki, requests, syslog
     from logd.errors import LogdError
     from logd.replies import NotLogd, Replies
 
@@ -98,11 +98,11 @@ def frames(data: bytes) -> None:
 def http(data: bytes) -> None:
     """Bodies of the routes that store: messages or a refusal."""
     for take in (
-        lambda: http_ingest.messages_of(data, "application/json"),
-        lambda: http_ingest.messages_of(data, "application/x-ndjson"),
-        lambda: http_ingest.loki(data),
-        lambda: http_ingest.bulk_items(data, "web"),
-        lambda: http_bodies._inflated(data, zlib.decompressobj(31), 4096),
+        lambda: http_ingest.messages_of(data, "application/json", 4096),
+        lambda: http_ingest.messages_of(data, "application/x-ndjson", 4096),
+        lambda: http_loki.messages_of(data, 4096),
+        lambda: http_bulk.Bulk(data, "web", 4096),
+        lambda: http_bodies._step(zlib.decompressobj(31), data, 4096),
         lambda: requests.where(data),
     ):
         try:

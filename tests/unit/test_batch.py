@@ -26,6 +26,7 @@ from logd.batch import (
     count_lf,
     encode_header,
     parse_header,
+    read_sizes,
     reading,
     scan,
     sizes_line,
@@ -271,7 +272,8 @@ def without_the_compiled_part() -> ModuleType:
     return module
 
 
-COUNTERS = {"as installed": count_lf, "uncompiled": without_the_compiled_part().count_lf}
+UNCOMPILED = without_the_compiled_part()
+COUNTERS = {"as installed": count_lf, "uncompiled": UNCOMPILED.count_lf}
 
 
 @pytest.mark.parametrize("count", COUNTERS.values(), ids=COUNTERS)
@@ -283,6 +285,42 @@ def test_line_feeds_are_counted_right(
     data = b"".join(parts) + b"\n" * (start * 30)
     part = memoryview(data)[start:]
     assert count(part) == count(bytes(part)) == count(bytearray(part)) == bytes(part).count(b"\n")
+
+
+SIZES = st.from_regex(rb"[0-9 ]{0,30}\n?x?", fullmatch=True) | st.lists(
+    st.integers(0, 10**11), max_size=9
+).map(lambda sizes: b" ".join(b"%d" % size for size in sizes) + b"\n")
+
+
+@given(SIZES)
+@property_of
+def test_sizes_are_read_the_same_with_and_without_a_compiler(body: bytes) -> None:
+    assert read_sizes(body) == UNCOMPILED.read_sizes(memoryview(body))
+
+
+@pytest.mark.parametrize("read", [read_sizes, UNCOMPILED.read_sizes])
+@pytest.mark.parametrize("size", [b"0", b"12345"])
+def test_a_long_line_of_sizes(read: Callable[[Buffer], object], size: bytes) -> None:
+    """Longer than what is read in one step, wherever a step ends."""
+    for count in (10_923, 32_768, 32_769, 100_000):
+        line = b" ".join([size] * count)
+        assert read(line + b"\nx") == (count, len(line) + 1, count * int(size))
+        assert read(line) is None
+        assert read(line + b" \n") is None
+        assert read(line + b" x\n") is None
+    assert read(b"1" * 100_000 + b"\n") is None
+
+
+@pytest.mark.parametrize("read", [read_sizes, UNCOMPILED.read_sizes])
+def test_counting_sizes_costs_little_memory(read: Callable[[Buffer], object]) -> None:
+    body = b"0 " * (1 << 21) + b"0\n"
+    tracemalloc.start()
+    try:
+        read(body)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < len(body)
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"x\n"])

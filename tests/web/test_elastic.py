@@ -76,6 +76,30 @@ def test_one_document_is_one_message(curl: Curl) -> None:
     assert [one["message"] for one in stored] == ['{"a": 1,\n "b": 2}'] * 2
 
 
+def test_each_of_many_documents_has_its_result(curl: Curl) -> None:
+    """In order, with the offset in its own topic; the response is sent in pieces."""
+    actions = [("index", "a"), ("create", "b!"), ("update", "a"), ("delete", "a"), ("index", "-")]
+    body = b""
+    for n in range(1500):
+        action, index = actions[n % 5]
+        body += b'{"%s": {"_index": "%s", "_id": "x"}}\n' % (action.encode(), index.encode())
+        body += b"" if action == "delete" else b'{"n": %d}\n' % n
+    answer = curl("/_bulk", *VENDOR, body=body)
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    told = answer.json()
+    assert told["errors"] is True
+    assert len(told["items"]) == 1500
+    for n, item in enumerate(told["items"]):
+        action, index = actions[n % 5]
+        result = item[action]
+        assert result["_index"] == index
+        if n % 5 < 2:
+            assert (result["status"], result["_id"]) == (201, str(n // 5))
+        else:
+            assert (result["status"], "reason" in result["error"]) == (400, True)
+    assert curl("/topics/b").json()["next"] == 300
+
+
 @pytest.mark.parametrize("path", ["/_refresh", "/web/_refresh", "/web,app/_refresh"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_refresh_has_nothing_to_do(curl: Curl, path: str, method: str) -> None:
