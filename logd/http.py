@@ -36,7 +36,15 @@ from logd.access import Grant
 from logd.asking import Asking
 from logd.commands import Batches
 from logd.config import Config
-from logd.errors import TRY_AGAIN, LogdError, OutOfRange, TooLarge, Unauthorized
+from logd.errors import (
+    TRY_AGAIN,
+    BadRequest,
+    LogdError,
+    NotFound,
+    OutOfRange,
+    TooLarge,
+    Unauthorized,
+)
 from logd.housekeeping import for_each
 from logd.http_access import CHALLENGES, OPEN_PATHS, grant_of
 from logd.http_guard import SAFE_HEADERS, Guard
@@ -53,6 +61,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 RETRY_AFTER_S = 1
 _LOGGED_PATH = 100  # characters
 _JSON = "application/json"
+_TEXTS = {"topic", "id", "fsync", "hook_running", "version"}  # the other stats are numbers
 _GRACE_S = 1.0  # for what is under way when the daemon stops
 
 
@@ -85,7 +94,8 @@ class App:
             Route("/", self.root),
             Route("/page/{name}", self.page.file),
         ]
-        self._app = Starlette(routes=self.routes, exception_handlers={LogdError: refused})
+        handlers: dict[Any, Any] = {LogdError: refused, 404: not_found, 405: self.not_allowed}
+        self._app = Starlette(routes=self.routes, exception_handlers=handlers)
 
     def take(self, config: Config) -> None:
         """The settings, at the start and after a reload."""
@@ -106,6 +116,8 @@ class App:
             return
         if scope["path"] == "/log" and scope["method"] == "POST":
             await post_log(self._connections, scope, receive, send)
+        elif scope["path"] == "/log":
+            await _not_allowed({"POST"})(scope, receive, send)  # type: ignore[arg-type]
         else:
             await self._app(scope, receive, send)  # type: ignore[arg-type]
 
@@ -240,6 +252,11 @@ class App:
         answer.headers.update(http_elastic.VARY)
         return answer
 
+    async def not_allowed(self, request: Request, error: Exception) -> Response:
+        """Several routes may have one path, each for other methods."""
+        matching = [one for one in self.routes if one.path_regex.match(request.url.path)]
+        return _not_allowed(set().union(*(one.methods or () for one in matching)))
+
     async def metrics(self, request: Request) -> Response:
         grant: Grant | None = request.scope.get("grant")
         if grant is not None:
@@ -277,6 +294,18 @@ async def refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, LogdError)
     request.scope["rejection"] = error
     return _refusal(error)
+
+
+async def not_found(request: Request, error: Exception) -> Response:
+    text = f"there is nothing at {request.url.path[:80]!r}; docs/http.md lists what there is"
+    return _refusal(NotFound(text))
+
+
+def _not_allowed(methods: set[str]) -> Response:
+    allowed = ", ".join(sorted(methods))
+    text = f"this path does not have the method of the request; it has {allowed}"
+    body = {"error": BadRequest.code, "text": text}
+    return JSONResponse(body, 405, headers={"allow": allowed})
 
 
 def _refusal(error: LogdError) -> Response:
@@ -332,7 +361,8 @@ def _topic(request: Request) -> str:
 
 
 def _typed(values: dict[str, str]) -> dict[str, Any]:
-    return {name: int(value) if value.isdigit() else value for name, value in values.items()}
+    """By the field: a topic may be called 007."""
+    return {name: value if name in _TEXTS else int(value) for name, value in values.items()}
 
 
 def _with_headers(send: Send, headers: list[tuple[bytes, bytes]]) -> Send:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from logd.errors import BadRequest, Forbidden
 
 Headers = Iterable[tuple[bytes, bytes]]  # names in small letters
-_ONCE = {b"content-length", b"host", b"origin"}
+_ONCE = {b"content-length", b"host", b"origin", b"transfer-encoding"}
 
 SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -45,6 +45,9 @@ class Guard:
             found[name] = value
         if b"transfer-encoding" in found and b"content-length" in found:
             raise BadRequest("send Content-Length or Transfer-Encoding, not both", closes=True)
+        if found.get(b"transfer-encoding", b"chunked").strip().lower() != b"chunked":
+            text = "Transfer-Encoding must be chunked; compress with Content-Encoding: gzip"
+            raise BadRequest(text, closes=True)
         host = found.get(b"host", b"")
         if not self._is_here(host):
             raise Forbidden("this Host is not known here; add its name to the setting http-names")

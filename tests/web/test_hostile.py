@@ -100,6 +100,11 @@ BAD = {
     "chunks and length": PUSH + CHUNKED + b"Content-Length: 2\r\n\r\n2\r\nx\n\r\n0\r\n\r\n",
     "chunked twice": PUSH + b"Transfer-Encoding: chunked, chunked\r\n\r\n2\r\nx\n\r\n0\r\n\r\n",
     "chunked and more": PUSH + b"Transfer-Encoding: chunked, gzip\r\n\r\n2\r\nx\n\r\n0\r\n\r\n",
+    "compressed and chunked": PUSH + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "compressed and chunked, in two headers": (
+        PUSH + b"Transfer-Encoding: gzip\r\n" + CHUNKED + b"\r\n2\r\nx\n\r\n0\r\n\r\n"
+    ),
+    "compressed commands": LOG + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
     "nearly chunked": PUSH + b"Transfer-Encoding: xchunked\r\n\r\n2\r\nx\n\r\n0\r\n\r\n",
     "a space before the colon": PUSH + b"Content-Length : 2\r\n" + BODY,
     "a chunk of no size": PUSH + CHUNKED + b"\r\nz\r\nx\n\r\n0\r\n\r\n",
@@ -125,6 +130,21 @@ def test_what_could_be_understood_in_two_ways_is_refused(empty: Daemon, request_
     assert status(reply) == 400
     assert reply.count(b"HTTP/1.1 ") == 1
     assert topics(empty) == []
+
+
+def test_a_compressed_transfer_is_refused_with_what_to_do(empty: Daemon) -> None:
+    """Other codings than chunked are not decoded: what is stored would be something else."""
+    for coding in (b"gzip, chunked", b"deflate,chunked"):
+        reply = answer(empty, PUSH + b"Transfer-Encoding: " + coding + b"\r\n\r\n0\r\n\r\n")
+        assert json.loads(reply.partition(b"\r\n\r\n")[2]) == {
+            "error": "bad-request",
+            "text": "Transfer-Encoding must be chunked; compress with Content-Encoding: gzip",
+        }
+
+
+def test_chunked_in_other_letters_is_taken(daemon: Daemon) -> None:
+    head = b"Connection: close\r\nTransfer-Encoding: Chunked\r\n\r\n"
+    assert status(answer(daemon, PUSH + head + b"2\r\nx\n\r\n0\r\n\r\n")) == 200
 
 
 def test_a_length_that_nothing_could_hold(daemon: Daemon) -> None:

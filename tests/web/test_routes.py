@@ -115,6 +115,53 @@ def test_names_that_are_none(curl: Curl, name: str) -> None:
     assert curl("/topics").json() == []
 
 
+def test_the_name_of_a_topic_is_text_in_json(curl: Curl) -> None:
+    curl("/topics/007", body=b"one\n")
+    told = curl("/topics/007").json()
+    assert (told["topic"], told["next"], told["hook_running"]) == ("007", 1, "-")
+    assert isinstance(told["id"], str)
+    assert [one["topic"] for one in curl("/topics").json()] == ["007"]
+    assert isinstance(curl("/stats").json()["version"], str)
+
+
+MISSING = {
+    "GET": ["/nope", "/topics/app/nope", "/loki", "/page/", "/api/v1/x"],
+    "POST": ["/nope", "/loki/api/v1/query"],
+    "DELETE": ["/nope"],
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [(method, path) for method, paths in MISSING.items() for path in paths]
+)
+def test_a_path_that_is_not_there(curl: Curl, method: str, path: str) -> None:
+    answer = curl(path, "-X", method)
+    assert (answer.status, answer.headers["content-type"]) == (404, "application/json")
+    assert answer.json()["error"] == "not-found"
+    assert "docs/http.md" in answer.json()["text"]
+
+
+NOT_ALLOWED = [
+    ("GET", "/_bulk", "POST, PUT"),
+    ("GET", "/loki/api/v1/push", "POST"),
+    ("GET", "/log", "POST"),
+    ("PUT", "/topics/app", "GET, HEAD, POST"),
+    ("DELETE", "/topics/app", "GET, HEAD, POST"),
+    ("POST", "/topics/app/messages", "GET, HEAD"),
+    ("POST", "/", "GET, HEAD"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "allowed"), NOT_ALLOWED)
+def test_a_method_that_is_not_there(curl: Curl, method: str, path: str, allowed: str) -> None:
+    answer = curl(path, "-X", method)
+    assert (answer.status, answer.headers["content-type"]) == (405, "application/json")
+    assert answer.headers["allow"] == allowed
+    assert answer.json()["error"] == "bad-request"
+    assert allowed in answer.json()["text"]
+    assert curl("/log", "--head").headers["allow"] == "POST"
+
+
 def test_a_retry_with_an_id_is_stored_once(curl: Curl) -> None:
     first, again = (curl("/topics/app?id=me:1", body=b"one\n") for _ in range(2))
     assert first.json() == again.json() == {"offset": 0, "messages": 1}
