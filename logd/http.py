@@ -26,6 +26,7 @@ from logd import (
     http_bulk,
     http_elastic,
     http_ingest,
+    http_journal,
     http_loki,
     http_openapi,
     http_page,
@@ -82,6 +83,8 @@ class App:
             Route("/stats", self.stats),
             Route("/metrics", self.metrics),
             Route("/loki/api/v1/push", self.loki, methods=["POST"]),
+            Route("/upload", self.upload, methods=["POST"]),
+            Route("/topics/{topic}/upload", self.upload, methods=["POST"]),
             Route("/_bulk", self.bulk, methods=["POST", "PUT"]),
             Route("/{index}/_bulk", self.bulk, methods=["POST", "PUT"]),
             Route("/{index}/_doc", self.document, methods=["POST"]),
@@ -210,6 +213,15 @@ class App:
             for topic, packed in topics.items():
                 await http_ingest.push(self._asking(request), topic, packed)
         return Response(status_code=204)
+
+    async def upload(self, request: Request) -> Response:
+        topic = _topic(request) if request.path_params else http_journal.TOPIC
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise BadRequest("send the journal uncompressed, without Content-Encoding")
+        pieces, budget = http_bodies.pieces(request), self._connections.budget
+        entry_s = self.asking.service.config.request_timeout_s
+        stored = await http_journal.upload(self._asking(request), topic, pieces, budget, entry_s)
+        return JSONResponse({"messages": stored})
 
     async def bulk(self, request: Request) -> Response:
         async with self._body(request) as body:

@@ -12,6 +12,7 @@ Schema = dict[str, Any]
 
 _NDJSON = "application/x-ndjson"
 _JSON, _OCTETS, _PLAIN = "application/json", "application/octet-stream", "text/plain"
+_EXPORT = "application/vnd.fdo.journal"
 _TEXT: Schema = {"type": "string"}
 _BINARY: Schema = {"type": "string", "format": "binary"}
 _OFFSET: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_NUMBER}
@@ -94,6 +95,11 @@ _BULK_POST = {
     "requestBody": _body(ndjson=_BINARY, json=_BINARY),
     "responses": _answers(_BULK, _JSON, _PUSH),
 }
+_UPLOAD_POST = {
+    "summary": "Entries of the journal, as systemd-journal-upload sends them",
+    "requestBody": {"required": True, "content": {_EXPORT: {"schema": _BINARY}}},
+    "responses": _answers(_object(messages=_OFFSET), _JSON, _PUSH),
+}
 _REFRESH = {
     "summary": "For Elasticsearch clients; what is stored can be read already",
     "responses": _answers(_ANY, _JSON, _READ),
@@ -151,6 +157,8 @@ PATHS: dict[str, dict[str, Any]] = {
             | _answers(None, _JSON, _PUSH, s415="Only JSON is spoken"),
         }
     },
+    "/upload": {"post": _UPLOAD_POST},
+    "/topics/{topic}/upload": {"post": {**_UPLOAD_POST, "parameters": [_TOPIC]}},
     "/_bulk": {"post": _BULK_POST, "put": _BULK_POST},
     "/{index}/_bulk": {
         method: {**_BULK_POST, "parameters": [_INDEX]} for method in ("post", "put")

@@ -2,13 +2,14 @@
 
 Always: whoever takes longer than `request-timeout` to send a request, or takes nothing of a
 response for `idle-timeout`, is cut off. One look a second over all connections does it; a request
-needs no timer of its own. The body of `POST /log` may go on for ever: there the commands in it have
-their own time.
+needs no timer of its own. The bodies of `POST /log` and `POST /upload` may go on for ever: there
+each command and each entry has its own time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from typing import Any, cast
 
@@ -26,7 +27,7 @@ from logd.tls import is_secure, peer_address
 
 MAX_HEADERS = 100
 MAX_HEAD_BYTES = 64 * 1024
-STREAMS = "/log"
+_STREAMS = re.compile(r"/log|(?:/topics/[^/]+)?/upload")
 _LINGER_S = 1.0
 
 
@@ -145,7 +146,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.cycle.transport = cast(asyncio.Transport, _Last(self.cycle))
         if self.scope["http_version"] == "1.0":
             self.cycle.send = _without_chunks(self.cycle)  # type: ignore[method-assign]
-        self._is_streaming = self.scope["path"] == STREAMS
+        self._is_streaming = bool(_STREAMS.fullmatch(self.scope["path"]))
         self._is_unfinished = not self._is_streaming
 
     def on_message_complete(self) -> None:

@@ -1,0 +1,100 @@
+"""`POST /upload`, by hand and by the real systemd-journal-upload."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from daemon import HANG_S, Daemon, messages, running
+
+from logd import Client
+
+from .conftest import Curl
+from .test_hostile import dial, one_answer, rest, status
+
+HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/vnd.fdo.journal\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def entry(n: int) -> bytes:
+    return b"__REALTIME_TIMESTAMP=%d\n_BOOT_ID=%032x\nMESSAGE=hello %d\n\n" % (n + 10**15, 7, n)
+
+
+def texts(daemon: Daemon, topic: str, count: int) -> list[str]:
+    """The texts of the entries in a topic, once there are so many."""
+    give_up_s = time.monotonic() + HANG_S
+    while len(found := messages(daemon.stored(topic))) < count:
+        assert time.monotonic() < give_up_s, f"only {len(found)} entries are stored"
+        with Client(daemon.address) as client:
+            client.ping()
+    return [json.loads(one)["MESSAGE"] for one in found]
+
+
+def test_an_upload_that_goes_on_is_stored_as_it_comes(daemon: Daemon) -> None:
+    with dial(daemon) as connection:
+        connection.sendall(HEAD % b"/topics/web/upload" + CHUNKED + chunk(entry(0)))
+        assert texts(daemon, "web", 1) == ["hello 0"]
+        connection.sendall(chunk(entry(1)[:20]))
+        connection.sendall(chunk(entry(1)[20:] + entry(2)))
+        assert texts(daemon, "web", 3)[1:] == ["hello 1", "hello 2"]
+        connection.sendall(b"0\r\n\r\n")
+        assert b'{"messages":3}' in one_answer(connection)
+
+
+def test_what_came_before_the_sender_died_is_stored(daemon: Daemon) -> None:
+    with dial(daemon) as connection:
+        connection.sendall(HEAD % b"/upload" + CHUNKED + chunk(entry(0) + entry(1)[:9]))
+        texts(daemon, "journal", 1)
+    assert texts(daemon, "journal", 1) == ["hello 0"]
+    assert "Traceback" not in daemon.log
+
+
+def test_a_wrong_upload_says_why(curl: Curl) -> None:
+    answer = curl("/upload", body=b"hello\nworld, and some more\n")
+    assert (answer.status, answer.json()["error"]) in ((400, "bad-request"), (413, "too-large"))
+    answer = curl("/upload", "-H", "Content-Encoding: gzip", body=b"x")
+    assert "uncompressed" in answer.json()["text"]
+    assert curl("/topics").json() == []
+
+
+def test_half_an_entry_has_the_time_of_a_request(tmp_path: Path) -> None:
+    """A sender that is quiet between entries has all the time there is."""
+    flags = ("--http-host", "127.0.0.1:0", "--request-timeout", "1s", "--idle-timeout", "2s")
+    with running(tmp_path, *flags) as daemon, dial(daemon) as quiet, dial(daemon) as stuck:
+        quiet.sendall(HEAD % b"/upload" + CHUNKED + chunk(entry(0)))
+        assert texts(daemon, "journal", 1) == ["hello 0"]
+        stuck.sendall(HEAD % b"/upload" + CHUNKED + chunk(entry(1)[:20]))
+        assert status(rest(stuck)) == 400
+        quiet.sendall(chunk(entry(2)) + b"0\r\n\r\n")
+        assert b'{"messages":2}' in one_answer(quiet)
+
+
+def programs() -> tuple[str, str]:
+    found = []
+    for name in ("systemd-journal-remote", "systemd-journal-upload"):
+        path = shutil.which(name, path="/usr/lib/systemd:/lib/systemd")
+        if path is None:
+            pytest.skip(f"there is no {name} here; Debian has it in systemd-journal-remote")
+        found.append(path)
+    return found[0], found[1]
+
+
+def test_the_real_program(daemon: Daemon, tmp_path: Path) -> None:
+    remote, upload = programs()
+    journal = tmp_path / "system.journal"
+    export = b"".join(entry(n) for n in range(1000))
+    make = [remote, f"--output={journal}", "-"]
+    subprocess.run(make, input=export, check=True, capture_output=True, timeout=HANG_S)
+    send = [upload, f"--file={journal}", f"--url=http://{daemon.http}"]
+    done = subprocess.run(send, check=True, capture_output=True, timeout=HANG_S)
+    assert not re.search(rb"(?i)fail|error", done.stderr), done.stderr
+    assert texts(daemon, "journal", 1000) == [f"hello {n}" for n in range(1000)]
