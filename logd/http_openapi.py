@@ -12,7 +12,6 @@ Schema = dict[str, Any]
 
 _NDJSON = "application/x-ndjson"
 _JSON, _OCTETS, _PLAIN = "application/json", "application/octet-stream", "text/plain"
-_EXPORT = "application/vnd.fdo.journal"
 _TEXT: Schema = {"type": "string"}
 _BINARY: Schema = {"type": "string", "format": "binary"}
 _OFFSET: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_NUMBER}
@@ -97,7 +96,7 @@ _BULK_POST = {
 }
 _UPLOAD_POST = {
     "summary": "Entries of the journal, as systemd-journal-upload sends them",
-    "requestBody": {"required": True, "content": {_EXPORT: {"schema": _BINARY}}},
+    "requestBody": _body(octets=_BINARY),
     "responses": _answers(_object(messages=_OFFSET), _JSON, _PUSH),
 }
 _REFRESH = {

@@ -24,17 +24,19 @@ from logd.errors import NotFound
 
 UNPACKED = ROOT / "build" / "shippers"
 NODE_MODULES = ROOT / "build" / "npm" / "node_modules"
-_LIBRARIES = ("usr/lib/syslog-ng", "usr/lib/*-linux-gnu", "lib/*-linux-gnu")
+_LIBRARIES = (
+    "usr/lib/syslog-ng", "usr/lib/*-linux-gnu", "lib/*-linux-gnu", "usr/lib/*-linux-gnu/systemd",
+)  # fmt: skip
 DOCUMENT = """template(name="document" type="list" option.jsonf="on") {
     property(outname="message" name="msg" format="jsonf")
 }"""
 
 
 def program(name: str) -> str:
-    for directory in ("usr/sbin", "usr/bin"):
+    for directory in ("usr/sbin", "usr/bin", "lib/systemd", "usr/lib/systemd"):
         if (UNPACKED / directory / name).exists():
             return str(UNPACKED / directory / name)
-    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin:/lib/systemd")
     if found is None:
         missing(f"{name} is neither installed nor unpacked")
     return found

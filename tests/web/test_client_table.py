@@ -32,6 +32,7 @@ TESTED_IN = {
     "rsyslog, `omfwd`": ["test_shippers.py"],
     "rsyslog, `omelasticsearch`": ["test_shippers.py", "shippers.py"],
     "syslog-ng, `http()`": ["test_shippers.py"],
+    "systemd-journal-upload": ["test_journal.py"],
     "loguru": ["programs/loguru_sink.py"],
     "structlog": ["programs/structlog_fields.py"],
 }

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
+import signal
 import time
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from daemon import HANG_S, Daemon, messages, running
 from logd import Client
 
 from .conftest import Curl
+from .shippers import process, program
 from .test_hostile import dial, one_answer, rest, status
 
 HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/vnd.fdo.journal\r\n"
@@ -78,23 +78,21 @@ def test_half_an_entry_has_the_time_of_a_request(tmp_path: Path) -> None:
         assert b'{"messages":2}' in one_answer(quiet)
 
 
-def programs() -> tuple[str, str]:
-    found = []
-    for name in ("systemd-journal-remote", "systemd-journal-upload"):
-        path = shutil.which(name, path="/usr/lib/systemd:/lib/systemd")
-        if path is None:
-            pytest.skip(f"there is no {name} here; Debian has it in systemd-journal-remote")
-        found.append(path)
-    return found[0], found[1]
-
-
-def test_the_real_program(daemon: Daemon, tmp_path: Path) -> None:
-    remote, upload = programs()
-    journal = tmp_path / "system.journal"
-    export = b"".join(entry(n) for n in range(1000))
-    make = [remote, f"--output={journal}", "-"]
-    subprocess.run(make, input=export, check=True, capture_output=True, timeout=HANG_S)
-    send = [upload, f"--file={journal}", f"--url=http://{daemon.http}"]
-    done = subprocess.run(send, check=True, capture_output=True, timeout=HANG_S)
-    assert not re.search(rb"(?i)fail|error", done.stderr), done.stderr
-    assert texts(daemon, "journal", 1000) == [f"hello {n}" for n in range(1000)]
+@pytest.mark.parametrize("follow", [True, False])
+def test_the_real_program(daemon: Daemon, tmp_path: Path, follow: bool) -> None:
+    """By default it waits for more entries, and its one request goes on."""
+    journal, export = tmp_path / "system.journal", tmp_path / "export"
+    export.write_bytes(b"".join(entry(n) for n in range(1000)))
+    make = [program("systemd-journal-remote"), f"--output={journal}", str(export)]
+    with process(make, tmp_path) as making:
+        assert making.wait(HANG_S) == 0, (tmp_path / "said").read_text()
+    url = "--url=http://127.0.0.1:1775".replace("127.0.0.1:1775", daemon.http)
+    send = [program("systemd-journal-upload"), url, f"--file={journal}"]
+    with process(send if follow else [*send, "--follow=no"], tmp_path) as sending:
+        assert texts(daemon, "journal", 1000) == [f"hello {n}" for n in range(1000)]
+        if follow:
+            assert sending.poll() is None
+            sending.send_signal(signal.SIGTERM)
+        assert sending.wait(HANG_S) == 0
+    said = (tmp_path / "said").read_text()
+    assert not re.search(r"(?i)fail|error|warn", said), said
