@@ -41,6 +41,7 @@ class Case(NamedTuple):
 
 TEXT, NDJSON, JSON = "text/plain", "application/x-ndjson", "application/json"
 LOKI, STREAM = "/loki/api/v1/push", b'{"streams":[{"stream":{"app":"l"},"values":['
+EXPORT = "application/vnd.fdo.journal"
 VALUE = b'["1","'
 EMPTY = b'{"stream":{},"values":[]}'
 CASES = {
@@ -110,6 +111,16 @@ CASES = {
         "/_bulk",
         NDJSON,
         b"".join(b'{"index":{"_index":"!%d"}}\n{}\n' % n for n in range(200_000)),
+    ),
+    "journal, empty lines": Case("/upload", EXPORT, full(b"", b"\n")),
+    "journal, small entries": Case("/upload", EXPORT, full(b"", b"A=\n\n")),
+    "journal, fields": Case("/upload", EXPORT, full(b"", b"A=\n")),
+    "journal, entries of many fields": Case(
+        "/upload", EXPORT, full(b"", b"".join(b"A%d=\xff\n" % n for n in range(1000)) + b"\n")
+    ),
+    "journal, one field": Case("/upload", EXPORT, full(b"A=", b"x")),
+    "journal, large values": Case(
+        "/upload", EXPORT, full(b"", b"A=" + b"\x01" * 1_000_000 + b"\n\n")
     ),
     "a document": Case("/b/_doc", JSON, full(b'{"a":[[]', b",[]", b"]}")),
 }
