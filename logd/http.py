@@ -62,7 +62,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 RETRY_AFTER_S = 1
 _LOGGED_PATH = 100  # characters
 _JSON = "application/json"
-_TEXTS = {"topic", "id", "fsync", "hook_running", "version"}  # the other stats are numbers
+_TEXTS = {"topic", "id", "fsync", "hook_running", "version"}  # stats that are no numbers
 _GRACE_S = 1.0  # for what is under way when the daemon stops
 
 
@@ -374,7 +374,10 @@ def _topic(request: Request) -> str:
 
 def _typed(values: dict[str, str]) -> dict[str, Any]:
     """By the field: a topic may be called 007."""
-    return {name: value if name in _TEXTS else int(value) for name, value in values.items()}
+    return {
+        name: value if name in _TEXTS or not value.isdecimal() else int(value)
+        for name, value in values.items()
+    }
 
 
 def _with_headers(send: Send, headers: list[tuple[bytes, bytes]]) -> Send:

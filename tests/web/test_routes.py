@@ -115,11 +115,14 @@ def test_names_that_are_none(curl: Curl, name: str) -> None:
     assert curl("/topics").json() == []
 
 
-def test_the_name_of_a_topic_is_text_in_json(curl: Curl) -> None:
+def test_the_name_of_a_topic_is_text_in_json(curl: Curl, daemon: Daemon) -> None:
     curl("/topics/007", body=b"one\n")
+    with Client(daemon.address) as client:
+        client.commit("007", "me", 1)
     told = curl("/topics/007").json()
     assert (told["topic"], told["next"], told["hook_running"]) == ("007", 1, "-")
     assert isinstance(told["id"], str)
+    assert told["cursor.me"] == "1 lag=0"
     assert [one["topic"] for one in curl("/topics").json()] == ["007"]
     assert isinstance(curl("/stats").json()["version"], str)
 
