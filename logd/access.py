@@ -14,7 +14,7 @@ import re
 import secrets
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ class Grant:
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     admin: tuple[str, ...] = ()
+    proof: bytes | str = field(default=b"", repr=False)  # the sum of a token, or a certificate
 
     def may(self, right: str, topic: str) -> bool:
         return any(fnmatch.fnmatchcase(topic, glob) for glob in getattr(self, right))
@@ -111,10 +112,18 @@ class Access:
         """The grant of a client by its certificate, which has been verified."""
         return next((self._by_certificate[n] for n in names if n in self._by_certificate), None)
 
-    def named(self, name: str) -> Grant | None:
-        """The grant of this name as it is now."""
-        grants = (*self._by_sum.values(), *self._by_certificate.values())
-        return next((grant for grant in grants if grant.name == name), None)
+    def current(self, grant: Grant) -> Grant | None:
+        """What the token or certificate of `grant`, which was read earlier, proves now."""
+        if isinstance(grant.proof, bytes):
+            return self._by_sum.get(grant.proof)
+        return self._by_certificate.get(grant.proof)
+
+    def renewed(self, grant: Grant | None) -> Grant:
+        """The same; Unauthorized where it proves nothing any more."""
+        current = self.current(grant) if grant is not None else None
+        if current is None:
+            raise Unauthorized("the token was revoked; use one that the access file has")
+        return current
 
 
 def new_token() -> str:
@@ -157,7 +166,7 @@ def load(file: Path) -> Access:
         known: dict[Any, Grant] = by_certificate if kind == "certificate" else by_sum
         if proof in known:
             raise BadRequest(f"{where_} has the same {kind} as {known[proof].name}")
-        known[proof] = Grant(name, **_rights(table, where_))
+        known[proof] = Grant(name, **_rights(table, where_), proof=proof)
     return Access(by_sum, by_certificate)
 
 

@@ -52,7 +52,7 @@ class Admission:
         return self._syslog_open >= max(1, self.config.max_connections // 2)
 
     def enter(self, address: str, *, had_turn: bool = False, is_syslog: bool = False) -> Entry:
-        entry = Entry(address, _home(address), is_syslog=is_syslog)
+        entry = Entry(address, home(address), is_syslog=is_syslog)
         reason = self._reason(entry, had_turn)
         if reason is not None:
             self.turned_away += 1
@@ -103,7 +103,7 @@ class Admission:
 
 
 @lru_cache(maxsize=1024)
-def _home(address: str) -> str:
+def home(address: str) -> str:
     """What counts as one address: of IPv6 the 64 bits that a single machine has to itself."""
     if ":" not in address:
         return address

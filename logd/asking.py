@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any, TypeVar
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeVar
 
 from logd.access import Grant
-from logd.batch import LINES
-from logd.commands import Batches, Pushed
-from logd.disk import refusal
+from logd.batch import LINES, reading
+from logd.batch import Read as ReadAt
+from logd.commands import Pushed
 from logd.errors import LogdError, ShuttingDown
 from logd.group import Batch
+from logd.partition import Slice
 from logd.replies import parse_head
 from logd.requests import Push, Pushes, Read, Request, Tail
 from logd.service import Reply, Service
@@ -58,6 +61,15 @@ class _Pushing:
             self.answer.set_exception(error)
 
 
+class Planned(NamedTuple):
+    """The answer to a READ, not read yet: `read` reads what is at a position of its batches."""
+
+    offset: int
+    messages: int
+    size: int
+    read: ReadAt
+
+
 class Asking:
     """For everybody; `by` gives the same for somebody who may not do everything."""
 
@@ -67,19 +79,32 @@ class Asking:
         self.service = service
         self.stopping = False
         self._grant, self._whole = grant, whole or self
+        self._access = service.access
 
     def by(self, grant: Grant | None) -> Asking:
-        return self if grant is None else Asking(self.service, grant, self)
+        return Asking(self.service, grant, self._whole)
 
-    def _check(self, request: Request) -> Request:
+    def check(self, request: Request) -> Request:
+        """What may be asked of this request now; raises where it may not be asked any more."""
         if self._whole.stopping:
             raise ShuttingDown("the daemon is stopping; try again in a moment")
+        if self.service.access is not self._access:
+            self._judge_again()
         return request if self._grant is None else self._grant.admit(request)
+
+    def _judge_again(self) -> None:
+        """After a reload of the access file."""
+        access = self.service.access
+        if access is not None:
+            self._grant = access.renewed(self._grant)
+        else:
+            self._grant = None
+        self._access = access
 
     async def reply(self, request: Request) -> Reply:
         """The answer to any command but a push; raises what it is refused with."""
         asked = _Asked(self.service)
-        self.service.handle(self._check(request), asked)
+        self.service.handle(self.check(request), asked)
         reply = await asked.answer
         if reply.error is not None:
             raise reply.error
@@ -94,38 +119,21 @@ class Asking:
         return body
 
     async def push(self, push: Push) -> Pushed:
-        self._check(push)
+        self.check(push)
         pushing = _Pushing(self.service)
         self.service.push_batch(push, pushing)
         return await pushing.answer
 
-    async def batches(self, read: Read | Tail) -> Batches:
-        """Whole batches, read into memory; `read` says how many bytes that may be."""
+    async def planned(self, read: Read | Tail) -> Planned:
+        """Whole batches, and how to read them; nothing of a large reply is in memory."""
         reply = await self.reply(read)
         head, _, body = reply.head.partition(b"\n")
         answer = parse_head(head)
         if isinstance(answer, LogdError):
             raise answer
-        offset, messages, _ = answer[1]
-        if not reply.slices:
-            return Batches(offset, messages, body)
-        return Batches(offset, messages, await self.offload(lambda: _read(reply)))
-
-    async def offload(self, work: Any) -> Any:
-        """Run it on a thread for disk work, and wait."""
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[Any] = loop.create_future()
-
-        def done(value: Any, error: BaseException | None) -> None:
-            if result.done():
-                return
-            if error is not None:
-                result.set_exception(refusal(error) if isinstance(error, OSError) else error)
-            else:
-                result.set_result(value)
-
-        self.service.scheduler.offload(work, done)
-        return await result
+        offset, messages, size = answer[1]
+        read_at = _reading(reply.slices) if reply.slices else reading(body)
+        return Planned(offset, messages, size, read_at)
 
     async def compute(self, work: Callable[[], T]) -> T:
         """Run it on a thread for work that takes the processor, and wait."""
@@ -143,7 +151,17 @@ class Asking:
         return await result
 
 
-def _read(reply: Reply) -> bytes:
-    """As few copies as can be: they are made while the loop stands still."""
-    parts = [part.file.read_waiting(part.position, part.size) for part in reply.slices]
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+def _reading(slices: tuple[Slice, ...]) -> ReadAt:
+    """Reads may wait for the disk. One that starts in a slice ends with it: batches do not span
+    slices."""
+    ends = list(accumulate(part.size for part in slices))
+
+    def read(position: int, size: int) -> bytes:
+        at = bisect_right(ends, position)
+        if at == len(slices):
+            return b""
+        left = ends[at] - position
+        start = slices[at].position + slices[at].size - left
+        return slices[at].file.read_waiting(start, min(size, left))
+
+    return read

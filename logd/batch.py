@@ -151,11 +151,13 @@ def scan(
     expect: int | None = None,
     since_ms: int = 0,
     window_bytes: int = 1 << 20,
+    max_body_bytes: int = MAX_NUMBER,
 ) -> Iterator[Found]:
     """Yield each sound batch in [position, end), in order; raise DamagedBatch at the first bad one.
 
     With `bodies` the body's sum is checked too; without, bodies are stepped over unread. `expect`
-    is the offset the first batch must have, `since_ms` the time it must not be older than.
+    is the offset the first batch must have, `since_ms` the time it must not be older than. A body
+    of more than `max_body_bytes` is stepped over unread as well: `unpacking` reads it in windows.
     """
     window_bytes = max(window_bytes, MAX_HEADER_BYTES)
     base, view = position, memoryview(b"")
@@ -174,7 +176,7 @@ def scan(
         if header.time_ms < since_ms:
             raise DamagedBatch("a batch older than the one before it", position)
         body = _NOTHING
-        if bodies:
+        if bodies and header.size <= max_body_bytes:
             if position - base + size > len(view):
                 wanted = min(max(window_bytes, size), end - position)
                 base, view = position, memoryview(read(position, wanted))

@@ -14,11 +14,20 @@ from typing import Generic, NamedTuple, TypeVar
 from logd.batch import Buffer, body_sum, compress, encode_body
 from logd.errors import BadRequest, Internal
 from logd.replies import NotLogd, Reply
-from logd.requests import MAX_WAIT_MS, Push, Read, Where, push_line, read_line, topic_name, where
+from logd.requests import (
+    MAX_WAIT_MS,
+    Push,
+    Read,
+    Where,
+    push_line,
+    read_line,
+    topic_glob,
+    topic_name,
+    where,
+)
 
 T = TypeVar("T")
 
-_GLOB = re.compile(r"[!-~]+")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -92,9 +101,8 @@ def stats(topic: str | None = None) -> Command[dict[str, str]]:
 
 
 def topics(glob: str = "*") -> Command[list[TopicInfo]]:
-    if not _GLOB.fullmatch(glob):
-        raise BadRequest("a glob is one word of topic characters and * ? [ ] !")
-    return Command(b"TOPICS %s\r\n" % glob.encode(), b"", _topics)
+    word = topic_glob(glob.encode("ascii", "backslashreplace"))
+    return Command(b"TOPICS %s\r\n" % word.encode(), b"", _topics)
 
 
 def partitions(topic: str) -> Command[list[PartitionInfo]]:

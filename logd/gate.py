@@ -102,7 +102,7 @@ class Gate:
         """The grant of the same name as it is now."""
         if self._access is None or grant is None:
             return None
-        return self._access.named(grant.name)
+        return self._access.current(grant)
 
 
 def _apart(requests: list[Request], pushed: set[str]) -> Iterator[Request]:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any
@@ -34,8 +34,8 @@ from logd import (
     metrics,
 )
 from logd.access import Grant
+from logd.admission import home
 from logd.asking import Asking
-from logd.commands import Batches
 from logd.config import Config
 from logd.errors import (
     TRY_AGAIN,
@@ -51,7 +51,10 @@ from logd.http_access import CHALLENGES, OPEN_PATHS, grant_of
 from logd.http_guard import SAFE_HEADERS, Guard
 from logd.http_log import post_log
 from logd.http_protocol import bounded
-from logd.requests import Topics, number, topic_name
+from logd.http_steps import Steps
+from logd.http_streams import StreamResponse, Streams
+from logd.http_walk import EVENTS
+from logd.requests import Read, Topics, number, topic_glob, topic_name
 from logd.service import Service
 from logd.tcp import Connections
 from logd.tls import DoorContext
@@ -73,6 +76,7 @@ class App:
         self.asking = Asking(service)
         self.page = http_page.Page()
         self._connections = connections
+        self._steps, self._streams = Steps(), Streams()
         self.take(config)
         self.routes = [
             Route("/topics", self.topics),
@@ -103,6 +107,7 @@ class App:
     def take(self, config: Config) -> None:
         """The settings, at the start and after a reload."""
         self._guard = Guard(config.http_names)
+        self._streams.judge_again()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         product = [http_elastic.PRODUCT] if http_elastic.names_product(scope["path"]) else []
@@ -143,7 +148,7 @@ class App:
     # -- routes ---------------------------------------------------------------------------------
 
     async def topics(self, request: Request) -> Response:
-        glob = request.query_params.get("glob", "*")
+        glob = topic_glob(request.query_params.get("glob", "*").encode("utf-8", "replace"))
         lines = (await self._asking(request).text(Topics(glob))).decode().splitlines()
         names = ("first", "next", "bytes", "partitions")
         rows = []
@@ -164,35 +169,56 @@ class App:
         asked = http_reads.wanted(_topic(request), dict(request.query_params), accept)
         if request.method == "HEAD":
             return Response(media_type=asked.form)
-        if asked.form == http_reads.RAW:
-            return _raw(await http_reads.raw(self._asking(request), asked))
-        pieces = http_reads.messages(self._asking(request), asked)
-        try:
-            first = await anext(pieces)  # a refusal comes before the response has begun
-        except StopAsyncIteration:
-            first = b""
-        return StreamingResponse(_streamed(request, first, pieces), media_type=asked.form)
+        source = self._source(request)
+        if asked.form != http_reads.RAW:
+            return await self._stream(request, asked, http_reads.messages(source, asked))
+        planned = await http_reads.planned_raw(source.asking, asked)
+        headers = {"logd-offset": str(planned.offset), "logd-messages": str(planned.messages)}
+        headers["content-length"] = str(planned.size)
+        batches = http_reads.raw(source, planned, asked.topic)
+        return await self._stream(request, asked, batches, headers)
 
     async def follow(self, request: Request) -> Response:
         asked = http_reads.wanted(_topic(request), dict(request.query_params), "")
-        asked.form = http_reads.EVENTS
+        asked.form = EVENTS
         if "from" not in request.query_params and "since" not in request.query_params:
             asked.start = "next"
         last = request.headers.get("last-event-id")
         if last:
             asked.start = number(last.encode("ascii", "replace"), "Last-Event-ID") + 1
         # What is wrong is told before the stream begins: then it is too late.
-        known = await http_reads.stats(self._asking(request), asked.topic)
+        source = self._source(request)
+        known = await http_reads.stats(source.asking, asked.topic)
+        source.asking.check(Read(asked.topic, asked.start, 1))
         first, next_ = int(known["first"]), int(known["next"])
         at = asked.start
         if isinstance(at, int) and (at > next_ or (at < first and last is None)):
             raise OutOfRange(f"first={first} next={next_}")
-        followed = http_reads.followed(self._asking(request), asked, or_first=last is not None)
-        events = _streamed(request, b"", followed)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         if request.method == "HEAD":
-            return Response(media_type=http_reads.EVENTS, headers=headers)
-        return StreamingResponse(events, media_type=http_reads.EVENTS, headers=headers)
+            return Response(media_type=EVENTS, headers=headers)
+        events = http_reads.followed(source, asked, or_first=last is not None)
+        return await self._stream(request, asked, events, headers)
+
+    def _source(self, request: Request) -> http_reads.Source:
+        grant, scope = request.scope.get("grant"), request.scope
+        address = scope["client"][0] if scope["client"] else ""
+        client = f"address {home(address)}" if grant is None else f"token {grant.name}"
+        return http_reads.Source(self._asking(request), self._steps, client, scope["is_gone"])
+
+    async def _stream(
+        self, request: Request, asked: http_reads.Wanted, pieces: AsyncGenerator[bytes, None],
+        headers: dict[str, str] | None = None,
+    ) -> Response:  # fmt: skip
+        """A response that begins when there is something to send: until then it can be refused."""
+        try:
+            first = await anext(pieces)
+        except StopAsyncIteration:
+            first = b""
+        return StreamResponse(
+            self._streams, self._asking(request), asked.topic, first, pieces,
+            media_type=asked.form, headers=headers,
+        )  # fmt: skip
 
     async def push(self, request: Request) -> Response:
         topic, id_ = _topic(request), http_ingest.checked_id(request.query_params.get("id"))
@@ -349,23 +375,6 @@ def _bulk_response(bulk: http_bulk.Bulk, refusal: LogdError | None) -> Response:
             await asyncio.sleep(0)  # a client that takes all of it must not keep the loop
 
     return StreamingResponse(streamed(), status, headers, _JSON)
-
-
-def _raw(batches: Batches) -> Response:
-    headers = {"logd-offset": str(batches.offset), "logd-messages": str(batches.messages)}
-    return Response(memoryview(batches.data), media_type=http_reads.RAW, headers=headers)
-
-
-async def _streamed(request: Request, first: bytes, rest: AsyncIterator[bytes]) -> Any:
-    """A response that has begun cannot be refused any more: it is cut off, so that nobody takes
-    what came for all of it."""
-    yield first
-    try:
-        async for piece in rest:
-            yield piece
-    except LogdError:
-        request.scope["abort"]()
-        await asyncio.sleep(_GRACE_S)  # the end of the connection ends this
 
 
 def _topic(request: Request) -> str:

@@ -28,6 +28,7 @@ from logd.tls import is_secure, peer_address
 MAX_HEADERS = 100
 MAX_HEAD_BYTES = 64 * 1024
 _STREAMS = re.compile(r"/log|(?:/topics/[^/]+)?/upload")
+_HIGH_BYTES = 16 * 1024  # of a response that may wait in memory when a client takes nothing
 _LINGER_S = 1.0
 
 
@@ -37,6 +38,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=_HIGH_BYTES)
         self._names = certificate_names(transport.get_extra_info("peercert"))
         self._is_active = True  # since the last look
         self._active_at_s = self._begun_at_s = self.service.scheduler.monotonic_s()
@@ -132,6 +134,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_unfinished = self._is_in_head = True
         self._head_bytes = 0
         self.scope["abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+        self.scope["is_gone"] = self.transport.is_closing  # type: ignore[typeddict-unknown-key]
         self.scope["client_names"] = self._names  # type: ignore[typeddict-unknown-key]
 
     def on_header(self, name: bytes, value: bytes) -> None:

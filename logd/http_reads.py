@@ -1,38 +1,39 @@
 """Exact messages over HTTP: from here to there, those that match, once or as they come.
 
-The daemon's own read gives whole batches; here they are checked, split, searched and written as
-text or JSON, a piece at a time on a thread: a long scan holds up nobody and needs little memory.
-A scan ends when its client goes.
+The daemon's own read gives whole batches. `http_walk` turns them into text or JSON on a thread, in
+bounded steps; here the steps are asked for, one after the other, while the client takes what they
+give. Before each of them it is checked that the client is still there and may still read.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import re2
 
-from logd.asking import Asking
-from logd.batch import MAX_NUMBER, Found
+from logd.asking import Asking, Planned
+from logd.batch import MAX_NUMBER
 from logd.commands import Batches
-from logd.errors import BadRequest, LogdError
-from logd.reading import Batch, Gap, Reading, Rewind, lines
+from logd.errors import BadRequest, IoError, OutOfRange
+from logd.http_steps import Steps
+from logd.http_walk import NDJSON, PIECE_BYTES, TEXT, Piece, Place, Shape, Walk
+from logd.reading import Gap, Reading, Rewind
 from logd.requests import At, Read, Stats, Where, number, where
-from logd.shown import encode, json_objects
 
-TEXT, NDJSON, EVENTS = "text/plain; charset=utf-8", "application/x-ndjson", "text/event-stream"
 RAW = "application/vnd.logd.batches"
 LIMIT = 1000  # messages, where nothing else is said
-PIECE_BYTES = 256 * 1024  # of a topic that are worked on at a time
-TEXT_BYTES = 1 << 20  # the same where there is hardly any work
+READ_BYTES = 1 << 20  # of a topic that are planned at a time
 RAW_BYTES = 8 << 20
 KEEP_ALIVE_MS = 15_000
 PROGRESS_S = 0.5
 MAX_PATTERN_BYTES = 1000
-_PATTERN_MEMORY_BYTES = 8 << 20
+MAX_PROGRAM_SIZE = 1500  # instructions: one byte takes up to 10 ns for each, measured
+_PATTERN_MEMORY_BYTES = 1 << 20  # a search keeps as much as this
 
 
 @dataclass(slots=True)
@@ -49,18 +50,8 @@ class Wanted:
     tells_progress: bool = False
 
     @property
-    def is_plain(self) -> bool:
-        """Is nothing wanted of single messages?"""
-        return self.form == TEXT and self.pattern is None
-
-
-@dataclass(slots=True)
-class Piece:
-    """What came of a piece of the topic."""
-
-    out: bytes = b""
-    found: int = 0
-    next: int = 0
+    def shape(self) -> Shape:
+        return Shape(self.topic, self.form, self.pattern)
 
 
 def wanted(topic: str, parameters: dict[str, str], accept: str) -> Wanted:
@@ -93,108 +84,153 @@ def compiled(pattern: str, case_sensitive: bool) -> Any:
         raise BadRequest(f"grep is a regular expression of at most {MAX_PATTERN_BYTES} bytes")
     options = re2.Options()
     options.max_mem, options.log_errors = _PATTERN_MEMORY_BYTES, False
-    options.case_sensitive = case_sensitive
+    options.case_sensitive, options.never_capture = case_sensitive, True
     try:
-        return re2.compile(data, options)
+        program: Any = re2.compile(data, options)
     except re2.error as error:
         raise BadRequest(f"grep is no regular expression: {_said(error)}") from None
     finally:
-        re2.purge()  # it would keep the last 128, each with megabytes of what it has learnt
+        re2.purge()  # it would keep the last 128, each with what it has learnt
+    if program.programsize > MAX_PROGRAM_SIZE:
+        raise BadRequest(
+            f"grep takes {program.programsize} instructions, and may take {MAX_PROGRAM_SIZE};"
+            " use smaller repetitions and fewer character classes"
+        )
+    return program
 
 
-async def messages(asking: Asking, asked: Wanted) -> AsyncIterator[bytes]:
+class Source:
+    """A topic as one client reads it: a step at a time, for as long as it may and is there."""
+
+    def __init__(
+        self, asking: Asking, steps: Steps, client: str, is_gone: Callable[[], bool]
+    ) -> None:
+        self.asking, self.steps, self.is_gone = asking, steps, is_gone
+        self._client = client
+        self._place: Place | None = None  # where a reply is to be continued
+        self._verified = 0
+        self.gaps: list[Gap | Rewind] = []
+
+    @contextmanager
+    def opened(self, asked: Wanted) -> Iterator[None]:
+        """For as long as it is read; Busy where there are too many searches."""
+        with nullcontext() if asked.pattern is None else self.steps.search(self._client):
+            try:
+                yield
+            finally:
+                self.steps.kept.drop(self)
+
+    def has_more(self, reading: Reading) -> bool:
+        return not self.is_gone() and (self._place is not None or not reading.is_done)
+
+    async def piece(self, reading: Reading, shape: Shape, left: int) -> Piece:
+        """What comes next, which may be nothing."""
+        walk = None
+        if self._place is None:
+            try:
+                walk = await self._begin(reading, shape, left)  # may wait for messages
+            except OutOfRange as error:
+                reading.refused(error)
+                return Piece(b"", 0, Place(0))
+        steps = self.steps
+        turn = steps.turn_to_search(self._client) if shape.pattern else steps.turn_to_read()
+        async with turn as running:
+            self.asking.check(Read(shape.topic, "first", 1))
+            walk = walk or steps.kept.take(self) or await self._begin(reading, shape, left)
+            try:
+                piece = await running.do(walk.step)
+            except BaseException:
+                walk.is_cancelled = True
+                running.then(walk.close)
+                raise
+        self._verified = walk.verified
+        if walk.is_done:
+            self._place = None
+        else:
+            self._place = walk.place
+            steps.kept.keep(self, walk)
+        return piece
+
+    async def _begin(self, reading: Reading, shape: Shape, left: int) -> Walk:
+        place = self._place
+        if place is not None:
+            reading.where = place.offset
+        question = reading.question()
+        assert isinstance(question, Read)  # TAIL is not asked for here
+        if place is not None:  # in the middle of a reply, so there is nothing to wait for
+            question = question._replace(wait_ms=0)
+        if shape.pattern is None:
+            question = question._replace(messages=min(question.messages, left))
+        planned = await self.asking.planned(question)
+        reading.arrived(Batches(planned.offset, planned.messages, b""))
+        start = place or Place(planned.offset)
+        return Walk(planned, reading, shape, start, left, self._verified, self.gaps)
+
+
+async def messages(source: Source, asked: Wanted) -> AsyncGenerator[bytes, None]:
     """The response's body, piece by piece; a refusal comes before the first."""
-    gaps: list[Gap | Rewind] = []
-    limit = None if asked.pattern else asked.limit
     reading = Reading(
-        asked.topic, start=asked.start, limit=limit, until=asked.until, until_ms=asked.until_ms,
-        read_bytes=TEXT_BYTES if asked.is_plain else PIECE_BYTES, on_gap=gaps.append,
+        asked.topic, start=asked.start, until=asked.until, until_ms=asked.until_ms,
+        read_bytes=READ_BYTES, on_gap=source.gaps.append,
     )  # fmt: skip
-    end = int((await stats(asking, asked.topic))["next"])
     left, told_at_s = asked.limit, time.monotonic()
-    while left > 0 and not reading.is_done:
-        piece = await _piece(asking, reading, asked, left)
-        left -= piece.found
-        out = piece.out
-        if asked.tells_progress and time.monotonic() - told_at_s >= PROGRESS_S:
-            told_at_s = time.monotonic()
-            out += b'{"progress": {"offset": %d, "next": %d}}\n' % (piece.next, end)
-        if out:
-            yield out
+    with source.opened(asked):
+        end = int((await stats(source.asking, asked.topic))["next"])
+        while left > 0 and source.has_more(reading):
+            piece = await source.piece(reading, asked.shape, left)
+            left -= piece.found
+            out, now_s = piece.out, time.monotonic()
+            if asked.tells_progress and now_s - told_at_s >= PROGRESS_S and not piece.place.skip:
+                told_at_s = now_s
+                out += b'{"progress": {"offset": %d, "next": %d}}\n' % (piece.place.offset, end)
+            del piece  # a client that takes nothing shall not keep it
+            if out:
+                yield out
 
 
-async def followed(asking: Asking, asked: Wanted, or_first: bool) -> AsyncIterator[bytes]:
+async def followed(source: Source, asked: Wanted, or_first: bool) -> AsyncGenerator[bytes, None]:
     """Server-sent events, for as long as the client listens, or up to what it named as the end."""
-    gaps: list[Gap | Rewind] = []
     reading = Reading(
         asked.topic, start=asked.start, until=asked.until, until_ms=asked.until_ms,
         follow=True, or_first=or_first,
-        read_bytes=PIECE_BYTES, on_gap=gaps.append, wait_ms=KEEP_ALIVE_MS,
+        read_bytes=READ_BYTES, on_gap=source.gaps.append, wait_ms=KEEP_ALIVE_MS,
     )  # fmt: skip
-    yield b"retry: 1000\n\n"
-    while not reading.is_done:
-        piece = await _piece(asking, reading, asked, MAX_NUMBER)
-        told = b"".join(b"event: gap\ndata: %s\n\n" % encode(str(gap)).encode() for gap in gaps)
-        gaps.clear()
-        # A comment keeps proxies from closing what looks idle.
-        yield (told + piece.out) or b": nothing new up to %d\n\n" % piece.next
+    with source.opened(asked):
+        yield b"retry: 1000\n\n"
+        said_at_s = time.monotonic()
+        while source.has_more(reading):
+            piece = await source.piece(reading, asked.shape, MAX_NUMBER)
+            out, now_s = piece.out, time.monotonic()
+            if not out and now_s - said_at_s >= KEEP_ALIVE_MS / 1000:
+                # A comment keeps proxies from closing what looks idle.
+                out = b": nothing new up to %d\n\n" % piece.place.offset
+            del piece
+            if out:
+                said_at_s = now_s
+                yield out
 
 
-async def raw(asking: Asking, asked: Wanted) -> Batches:
-    """Whole batches as they are on disk, as many as one READ gives."""
-    return await asking.batches(Read(asked.topic, asked.start, asked.limit, RAW_BYTES))
+async def raw(source: Source, planned: Planned, topic: str) -> AsyncGenerator[bytes, None]:
+    """Whole batches as they are on disk."""
+    at = 0
+    while at < planned.size and not source.is_gone():
+        source.asking.check(Read(topic, planned.offset, 1))
+        async with source.steps.turn_to_read() as running:
+            data = bytes(await running.do(planned.read, at, PIECE_BYTES))
+        if not data:
+            raise IoError("a file is shorter than it was; run log-cli check")
+        at += len(data)
+        yield data
+
+
+async def planned_raw(asking: Asking, asked: Wanted) -> Planned:
+    """As many batches as one READ gives."""
+    return await asking.planned(Read(asked.topic, asked.start, asked.limit, RAW_BYTES))
 
 
 async def stats(asking: Asking, topic: str | None = None) -> dict[str, str]:
     lines = (await asking.text(Stats(topic))).decode().splitlines()
     return dict(line.split(": ", 1) for line in lines)
-
-
-async def _piece(asking: Asking, reading: Reading, asked: Wanted, left: int) -> Piece:
-    try:
-        reply = await asking.batches(reading.question())
-    except LogdError as error:
-        reading.refused(error)
-        return Piece()
-    reading.arrived(reply)
-    if asked.is_plain:
-        piece: Piece = await asking.offload(lambda: _text(reading.parts(reply)))
-    else:
-        piece = await asking.offload(lambda: _made(reading.cut(reply), asked, left))
-    piece.next = reply.offset + reply.messages
-    return piece
-
-
-def _text(parts: Iterator[tuple[Found, int, int]]) -> Piece:
-    """No more than was asked for: `Reading` knows the limit."""
-    wanted = list(parts)
-    out = b"".join([lines(*part) for part in wanted])
-    return Piece(out, sum(stop - start for _, start, stop in wanted))
-
-
-def _made(batches: Iterator[Batch], asked: Wanted, left: int) -> Piece:
-    piece, out = Piece(), list[bytes]()
-    for batch in batches:
-        chosen = list(enumerate(batch.messages, batch.offset))
-        if asked.pattern is not None:
-            search = asked.pattern.search
-            chosen = [one for one in chosen if search(one[1])]
-        chosen = chosen[: left - piece.found]
-        piece.found += len(chosen)
-        if chosen:
-            out.append(_shown(asked, batch.time_ms, chosen))
-    piece.out = b"".join(out)
-    return piece
-
-
-def _shown(asked: Wanted, time_ms: int, chosen: list[tuple[int, bytes]]) -> bytes:
-    if asked.form == TEXT:
-        return b"".join(message + b"\n" for _, message in chosen)
-    objects = json_objects(asked.topic, time_ms, chosen)
-    if asked.form == NDJSON:
-        return "".join(f"{one}\n" for one in objects).encode()
-    events = zip(chosen, objects, strict=True)
-    return "".join(f"id: {offset}\ndata: {one}\n\n" for (offset, _), one in events).encode()
 
 
 def _form(name: str | None, accept: str) -> str:

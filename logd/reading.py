@@ -17,12 +17,8 @@ from typing import NamedTuple, TypedDict
 from logd import commands
 from logd.batch import (
     GAP,
-    LF,
-    LINES,
     MAX_NUMBER,
-    Buffer,
     Found,
-    count_lf,
     reading,
     scan,
     split_body,
@@ -212,11 +208,15 @@ class Reading:
 
     def parts(self, reply: Batches) -> Iterator[tuple[Found, int, int]]:
         """The same, not split yet: each batch, and from which offset up to which it is wanted."""
-        for found in check(reply):
+        return self.wanted(reply.offset, check(reply))
+
+    def wanted(self, offset: int, batches: Iterable[Found]) -> Iterator[tuple[Found, int, int]]:
+        """The same of a reply that starts at `offset` and has these batches."""
+        for found in batches:
             if found.header.time_ms >= self._until_ms:  # times never go back
                 self._is_past = True
                 return
-            start = max(reply.offset, found.header.offset)
+            start = max(offset, found.header.offset)
             stop = min(found.header.next, self._until, start + self._left)
             if found.header.enc == GAP:
                 self._on_gap(Gap(start, found.header.next - start, "they were lost on disk"))
@@ -236,14 +236,21 @@ class Reading:
 
 def check(reply: Batches) -> Iterator[Found]:
     """Every batch of a reply, checked; DamagedBatch where it is not what the reply promised."""
-    position = reply.offset
-    for found in scan(reading(reply.data), 0, len(reply.data)):
+    batches = scan(reading(reply.data), 0, len(reply.data))
+    return in_order(batches, reply.offset, reply.offset + reply.messages)
+
+
+def in_order(batches: Iterable[Found], position: int, end: int) -> Iterator[Found]:
+    """The same batches; DamagedBatch unless they hold every offset up to `end`."""
+    found = None
+    for found in batches:
         if not found.header.offset <= position < found.header.next:
             raise DamagedBatch(f"a batch that does not hold offset {position}", found.position)
         position = found.header.next
         yield found
-    if position != reply.offset + reply.messages:
-        raise DamagedBatch(f"a reply that ends at offset {position}", len(reply.data))
+    if position != end:
+        at = 0 if found is None else found.end
+        raise DamagedBatch(f"a reply that ends at offset {position}", at)
 
 
 def split(found: Found, start: int, stop: int) -> Batch:
@@ -259,16 +266,6 @@ def split(found: Found, start: int, stop: int) -> Batch:
     if stop - start != header.messages:
         messages = messages[start - header.offset : stop - header.offset]
     return Batch(start, header.time_ms, messages)
-
-
-def lines(found: Found, start: int, stop: int) -> Buffer:
-    """The same messages, an LF behind each: mostly just what is stored."""
-    header, body = found.header, found.body
-    if header.enc != LINES or stop - start != header.messages:
-        return b"".join([message + b"\n" for message in split(found, start, stop).messages])
-    if count_lf(body) != header.messages or body[-1] != LF:
-        raise DamagedBatch(f"not {counted(header.messages, 'line')}", found.position)
-    return body
 
 
 _new_message: Callable[[type[Message], tuple[int, int, bytes]], Message] = tuple.__new__

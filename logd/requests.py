@@ -209,6 +209,13 @@ def topic_name(word: bytes) -> str:
     return word.decode()
 
 
+def topic_glob(word: bytes) -> str:
+    """The one place that says which globs over topics a client may send."""
+    if not _GLOB.fullmatch(word):
+        raise BadRequest("a glob is 1 to 128 of A-Z a-z 0-9 . _ - and * ? [ ] !")
+    return word.decode()
+
+
 def cursor_name(word: bytes) -> str:
     if not _CURSOR.fullmatch(word):
         raise BadRequest("a cursor is 1 to 64 of A-Z a-z 0-9 . _ -")
@@ -316,9 +323,9 @@ def _stats(words: list[bytes]) -> Request:
 
 
 def _topics(words: list[bytes]) -> Request:
-    if len(words) > 1 or (words and not _GLOB.fullmatch(words[0])):
-        raise BadRequest("usage: TOPICS [<glob>], the glob of topic characters and * ? [ ] !")
-    return Topics(words[0].decode() if words else "*")
+    if len(words) > 1:
+        raise BadRequest("usage: TOPICS [<glob>]")
+    return Topics(topic_glob(words[0]) if words else "*")
 
 
 def _partitions(words: list[bytes]) -> Request:

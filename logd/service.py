@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 import time
 from collections.abc import Callable
 from functools import partial
@@ -272,11 +273,12 @@ class Service:
     # -- text replies ---------------------------------------------------------------------------
 
     def _topics(self, request: Topics) -> bytes:
+        matches = re.compile(fnmatch.translate(request.glob)).match  # `re` keeps few, not 32,768
         rows = [
             f"{name} {view.first} {view.next} {view.size} {len(view.partitions)}\n"
             for name, topic in sorted(self.store.topics.items())
             for view in (topic.view,)
-            if topic.ready and fnmatch.fnmatchcase(name, request.glob)
+            if topic.ready and matches(name)
             if request.sees is None or request.sees(name)
         ]
         return _text("".join(rows).encode())

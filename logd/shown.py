@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable
+from codecs import getincrementaldecoder
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PART_BYTES = 24 * 1024  # a multiple of 3, so that the base64 of parts joins
 encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -40,3 +42,31 @@ def _message(message: bytes) -> str:
         return f'"message": {encode(message.decode())}'
     except UnicodeDecodeError:
         return f'"message_base64": "{b64encode(message).decode()}"'
+
+
+def json_parts(topic: str, time_ms: int, offset: int, message: bytes) -> Iterator[str]:
+    """The object of one large message, in parts: together they are what `json_objects` makes."""
+    head = f'{{"topic": {encode(topic)}, "offset": {offset}, "time": {encode(iso_time(time_ms))}, '
+    view = memoryview(message)
+    parts = [view[at : at + _PART_BYTES] for at in range(0, len(message), _PART_BYTES)]
+    if _is_text(parts):
+        yield f'{head}"message": "'
+        decoder = getincrementaldecoder("utf-8")()
+        for part in parts:
+            yield encode(decoder.decode(part))[1:-1]
+    else:
+        yield f'{head}"message_base64": "'
+        for part in parts:
+            yield b64encode(part).decode()
+    yield '"}'
+
+
+def _is_text(parts: list[memoryview]) -> bool:
+    decoder = getincrementaldecoder("utf-8")()
+    try:
+        for part in parts:
+            decoder.decode(part)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True

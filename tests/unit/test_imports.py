@@ -22,7 +22,7 @@ MAP = re.compile(r"```map\n(.*?)```", re.DOTALL)
 PURE = (
     "errors", "batch", "requests", "replies", "protocol", "index", "producers", "durability",
     "commits", "retention", "group", "outbox", "packing", "commands", "epochs", "addresses",
-    "forward.forms", "progress", "shipping",
+    "forward.forms", "progress", "shipping", "unpacking",
 )  # fmt: skip
 OF_PURE = {
     "__future__", "base64", "bisect", "collections", "dataclasses", "datetime", "enum",

@@ -22,7 +22,7 @@ from logd.batch import (
     scan,
 )
 from logd.errors import DamagedBatch
-from logd.reading import Batch, Message, lines, messages_of, split
+from logd.reading import Batch, Message, messages_of, split
 
 label: Any = vars(reading)["_label"]
 
@@ -92,17 +92,15 @@ def found(enc: str, body: bytes, messages: int = 4) -> Found:
 
 
 @pytest.mark.parametrize("enc", BODIES)
-def test_lines_are_the_messages_whatever_is_wanted_of_a_batch(enc: str) -> None:
+def test_the_messages_whatever_is_wanted_of_a_batch(enc: str) -> None:
     batch = found(enc, BODIES[enc])
     for start in range(10, 14):
         for stop in range(start + 1, 15):
             wanted = VALUES[start - 10 : stop - 10]
-            assert bytes(lines(batch, start, stop)) == b"".join(value + b"\n" for value in wanted)
             assert split(batch, start, stop).messages == wanted
 
 
 @pytest.mark.parametrize("body", [b"one\ntwo\n", b"one\n\nthree\n4", b"\n" * 5])
 def test_lines_of_another_count_are_damage(body: bytes) -> None:
-    for cut in (lines, split):
-        with pytest.raises(DamagedBatch):
-            cut(found(LINES, body), 10, 14)
+    with pytest.raises(DamagedBatch):
+        split(found(LINES, body), 10, 14)
