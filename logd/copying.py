@@ -19,6 +19,8 @@ _WIDE_BYTES, _NARROW_BYTES = 512 * 1024, 64 * 1024  # of what TLS may hold, with
 
 
 class CopyingConnection(Connection):
+    piece_bytes = _PIECE_BYTES
+
     def __init__(self, connections: Connections) -> None:
         super().__init__(connections)
         self._writable = asyncio.Event()
@@ -54,8 +56,8 @@ class CopyingConnection(Connection):
         try:
             for part in large.slices:
                 end = part.position + part.size
-                for at in range(part.position, end, _PIECE_BYTES):
-                    piece = await _read(part, at, min(_PIECE_BYTES, end - at))
+                for at in range(part.position, end, self.piece_bytes):
+                    piece = await _read(part, at, min(self.piece_bytes, end - at))
                     await self._writable.wait()
                     self._transport.write(piece)
                     self._is_active = True

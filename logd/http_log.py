@@ -8,6 +8,7 @@ more of the body is read.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from logd.access import Grant
@@ -16,6 +17,8 @@ from logd.gated import GatedConnection
 from logd.tcp import Connections
 
 _HIGH_BYTES = 64 * 1024  # of replies that wait to be sent
+_LONG_HIGH_BYTES = 16 * 1024  # the same once a response has begun: more may wait in the socket
+_PIECE_BYTES = 32 * 1024  # of a large reply; up to four may be on their way
 _SOON_S = 0.5
 
 Receive = Any
@@ -25,9 +28,10 @@ Send = Any
 class _Streams(asyncio.Transport):
     """As much of a transport as a connection uses."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, abort_connection: Callable[[], None]) -> None:
         super().__init__()
         self.address = address
+        self._abort_connection = abort_connection
         self.out = bytearray()
         self.may_read = asyncio.Event()
         self.may_read.set()
@@ -89,12 +93,19 @@ class _Streams(asyncio.Transport):
         self.is_aborted = True
         self.close()
 
+    def cut(self) -> None:
+        """End the response where it is, even if its client takes nothing."""
+        self.abort()
+        self._abort_connection()
+
     def is_closing(self) -> bool:
         return self.is_closed
 
 
 class Exchange(CopyingConnection):
     """A connection without a socket."""
+
+    piece_bytes = _PIECE_BYTES
 
     def __init__(self, connections: Connections, streams: _Streams) -> None:
         super().__init__(connections)
@@ -113,6 +124,14 @@ class Exchange(CopyingConnection):
         """The client is gone."""
         self._streams.abort()
 
+    def end(self) -> None:
+        """A reply that is not whole must not look as if it were."""
+        if self._copying is not None:
+            self._closing = True
+            self._streams.cut()
+        else:
+            super().end()
+
 
 class GatedExchange(GatedConnection, Exchange):
     def __init__(self, connections: Connections, streams: _Streams, grant: Grant | None) -> None:
@@ -122,7 +141,7 @@ class GatedExchange(GatedConnection, Exchange):
 
 async def post_log(connections: Connections, scope: Any, receive: Receive, send: Send) -> None:
     """Serve one request. What a short one gets is sent as a whole, with its length."""
-    streams = _Streams(scope["client"][0] if scope["client"] else "")
+    streams = _Streams(scope["client"][0] if scope["client"] else "", scope["abort"])
     if connections.is_gated:
         exchange: Exchange = GatedExchange(connections, streams, scope.get("grant"))
     else:
@@ -185,6 +204,7 @@ async def _answer_short(streams: _Streams, send: Send) -> bool:
 
 async def _answer_long(streams: _Streams, send: Send) -> None:
     """Send replies as they come."""
+    streams.set_write_buffer_limits(high=_LONG_HIGH_BYTES)
     await send(_start())
     while not streams.is_closed or streams.out:
         await streams.changed.wait()

@@ -7,8 +7,10 @@ import base64
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +19,7 @@ import pytest
 from daemon import HANG_S, ROOT, Daemon, Line, dial, push, running
 
 from logd import Client
+from logd.addresses import ConnectionLost
 from security.conftest import (
     ACCESS,
     ALL,
@@ -501,3 +504,78 @@ async def test_a_reload_takes_tokens_away(guarded: Daemon, access_file: Path) ->
     guarded.wait_said("everything stays as it was")
     async with dial(guarded) as line:
         await login(line, ALL)
+
+
+def test_a_token_replaced_under_its_name_is_gone(guarded: Daemon, access_file: Path) -> None:
+    """The section stays, its token does not: whoever holds the old one is shown out."""
+    with Client(at(guarded, READER)) as client:
+        client.ping()
+        changed = access_file.read_text().replace(READER, f"{READER}-new")
+        access_file.write_text(changed)
+        os.kill(guarded.pid, signal.SIGHUP)
+        guarded.wait_said("SIGHUP: reloaded")
+        with pytest.raises(ConnectionLost):
+            client.stats()
+    with Client(at(guarded, f"{READER}-new")) as client:
+        client.stats()
+
+
+LONG_READS = {
+    "messages": "GET /topics/app-1/messages?limit=0",
+    "ndjson": "GET /topics/app-1/messages?limit=0&format=ndjson",
+    "search": "GET /topics/app-1/messages?limit=0&grep=x",
+    "raw": "GET /topics/app-1/messages?limit=0&format=raw",
+    "old events": "GET /topics/app-1/follow?from=0",
+    "log": "POST /log",
+}
+READ_ALL = b"READ app-1 0 1000\r\n"
+
+
+@pytest.mark.parametrize("path", LONG_READS.values(), ids=LONG_READS)
+def test_a_reload_ends_long_reads(guarded: Daemon, access_file: Path, path: str) -> None:
+    with Client(at(guarded, ALL)) as client:
+        for _ in range(16):
+            client.push("app-1", [b"x" * 1_000_000])
+    with http_get(guarded, path, READER, READ_ALL if path == "POST /log" else b"") as reader:
+        assert reader.recv(15).startswith(b"HTTP/1.1 200")
+        revoke(guarded, access_file, READER)
+        assert received(reader) < 15_000_000
+
+
+def test_a_reload_ends_events_that_wait(guarded: Daemon, access_file: Path) -> None:
+    """And those only that may not be read any more."""
+    with Client(at(guarded, ALL)) as client:
+        client.push("app-1", [b"x"])
+        path = "GET /topics/app-1/follow"
+        with http_get(guarded, path, READER) as revoked, http_get(guarded, path, ALL) as kept:
+            for reader in (revoked, kept):
+                while b"retry: 1000" not in reader.recv(1000):
+                    pass
+            revoke(guarded, access_file, READER)
+            received(revoked)
+            client.push("app-1", [b"for the other"])
+            while b"for the other" not in kept.recv(1000):
+                pass
+
+
+def http_get(daemon: Daemon, what: str, token: str, body: bytes = b"") -> socket.socket:
+    host, _, port = daemon.http.rpartition(":")
+    connection = socket.create_connection((host, int(port)), HANG_S)
+    head = f"{what} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+    connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return connection
+
+
+def revoke(daemon: Daemon, access_file: Path, token: str) -> None:
+    access_file.write_text(access_file.read_text().replace(token, f"{token}-new"))
+    os.kill(daemon.pid, signal.SIGHUP)
+    daemon.wait_said("SIGHUP: reloaded")
+
+
+def received(connection: socket.socket) -> int:
+    """How many bytes come before the connection ends."""
+    total = 0
+    with suppress(ConnectionResetError):
+        while data := connection.recv(1 << 20):
+            total += len(data)
+    return total
