@@ -99,7 +99,7 @@ class Gate:
             return Refused(error)
 
     def _renewed(self, grant: Grant | None) -> Grant | None:
-        """The grant of the same name as it is now."""
+        """What the same token or certificate proves now."""
         if self._access is None or grant is None:
             return None
         return self._access.current(grant)
