@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
-from logd.access import Grant
+from logd.access import Access, Grant
 from logd.batch import LINES, reading
 from logd.batch import Read as ReadAt
 from logd.commands import Pushed
@@ -79,10 +79,12 @@ class Asking:
         self.service = service
         self.stopping = False
         self._grant, self._whole = grant, whole or self
-        self._access = service.access
+        self._access: Access | None = None  # what `grant` was found in
 
     def by(self, grant: Grant | None) -> Asking:
-        return Asking(self.service, grant, self._whole)
+        asking = Asking(self.service, grant, self._whole)
+        asking._access = self.service.access
+        return asking
 
     def check(self, request: Request) -> Request:
         """What may be asked of this request now; raises where it may not be asked any more."""
