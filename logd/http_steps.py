@@ -18,7 +18,8 @@ from contextlib import (
 )
 from typing import Any, TypeVar
 
-from logd.errors import Busy, IoError
+from logd.disk import refusal
+from logd.errors import Busy
 from logd.http_walk import Kept
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ class Running:
         try:
             return await asyncio.shield(future)
         except OSError as error:
-            raise IoError(f"the disk could not be read: {error.strerror}; try again") from None
+            raise refusal(error) from None
 
     def then(self, call: Callable[[], object]) -> None:
         """When the thread is free again."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import NamedTuple, TypedDict
 
-from logd import commands
+from logd import commands, unpacking
 from logd.batch import (
     GAP,
     MAX_NUMBER,
@@ -34,6 +34,7 @@ try:
 except ImportError:  # no compiler where this was installed
     _label = None  # type: ignore[assignment]
 
+_MANY = 1 << 20  # messages in one batch; at most some 8 bytes each, so hardly anything but a bomb
 WAIT_MS = 30_000  # of one long poll, well below the daemon's limit
 
 _RANGE = re.compile(r"first=([0-9]{1,19}) next=([0-9]{1,19})")
@@ -203,8 +204,13 @@ class Reading:
         self.connected(seen)
 
     def cut(self, reply: Batches) -> Iterator[Batch]:
-        """The batches of a reply, without what lies before its start or was not asked for."""
-        return (split(*part) for part in self.parts(reply))
+        """The batches of a reply, without what lies before its start or was not asked for; one of
+        very many messages comes as several."""
+        for found, start, stop in self.parts(reply):
+            if found.header.messages <= _MANY:
+                yield split(found, start, stop)
+            else:
+                yield from split_lazily(found, start, stop)
 
     def parts(self, reply: Batches) -> Iterator[tuple[Found, int, int]]:
         """The same, not split yet: each batch, and from which offset up to which it is wanted."""
@@ -266,6 +272,14 @@ def split(found: Found, start: int, stop: int) -> Batch:
     if stop - start != header.messages:
         messages = messages[start - header.offset : stop - header.offset]
     return Batch(start, header.time_ms, messages)
+
+
+def split_lazily(found: Found, start: int, stop: int) -> Iterator[Batch]:
+    """The same, a bounded number of messages at a time."""
+    body = unpacking.Body.of(found, reading(found.body))
+    for messages in unpacking.messages(body, start - found.header.offset, stop - start):
+        yield Batch(start, found.header.time_ms, messages)
+        start += len(messages)
 
 
 _new_message: Callable[[type[Message], tuple[int, int, bytes]], Message] = tuple.__new__

@@ -21,6 +21,7 @@ from logd.batch import (
     encode_header,
     scan,
 )
+from logd.commands import Batches
 from logd.errors import DamagedBatch
 from logd.reading import Batch, Message, messages_of, split
 
@@ -104,3 +105,19 @@ def test_the_messages_whatever_is_wanted_of_a_batch(enc: str) -> None:
 def test_lines_of_another_count_are_damage(body: bytes) -> None:
     with pytest.raises(DamagedBatch):
         split(found(LINES, body), 10, 14)
+
+
+@pytest.mark.parametrize("enc", [LINES_ZSTD, SIZED_ZSTD])
+def test_a_batch_of_very_many_messages_comes_in_parts(enc: str) -> None:
+    """A reader that holds all of them at once would need gigabytes."""
+    many = (1 << 20) + 5
+    content = b"\n" * many if enc == LINES_ZSTD else b"0" + b" 0" * (many - 1) + b"\n"
+    body = compress(content, enc.removesuffix("+zstd"))[0]
+    data = encode_header(10, many, len(body), 5, enc, body_sum(body)) + body
+    parts = reading.Reading("app", limit=1000).cut(Batches(20, many - 10, data))
+    offset = 20
+    for part in parts:
+        assert part.offset == offset
+        assert len(part.messages) < 1000
+        offset = part.next
+    assert offset == 1020
