@@ -19,7 +19,7 @@ import re2
 from logd.asking import Asking, Planned
 from logd.batch import MAX_NUMBER
 from logd.commands import Batches
-from logd.errors import BadRequest, IoError, OutOfRange
+from logd.errors import BadRequest, IoError, LogdError, OutOfRange
 from logd.http_steps import Steps
 from logd.http_walk import NDJSON, PIECE_BYTES, TEXT, Piece, Place, Shape, Walk
 from logd.reading import Gap, Reading, Rewind
@@ -99,13 +99,17 @@ def compiled(pattern: str, case_sensitive: bool) -> Any:
     return program
 
 
+class Disconnected(LogdError):
+    """Of no use to the client; it ends the work for it."""
+
+
 class Source:
     """A topic as one client reads it: a step at a time, for as long as it may and is there."""
 
     def __init__(
         self, asking: Asking, steps: Steps, client: str, is_gone: Callable[[], bool]
     ) -> None:
-        self.asking, self.steps, self.is_gone = asking, steps, is_gone
+        self.asking, self.steps, self._is_gone = asking, steps, is_gone
         self._client = client
         self._place: Place | None = None  # where a reply is to be continued
         self._verified = 0
@@ -121,7 +125,14 @@ class Source:
                 self.steps.kept.drop(self)
 
     def has_more(self, reading: Reading) -> bool:
-        return not self.is_gone() and (self._place is not None or not reading.is_done)
+        return self._place is not None or not reading.is_done
+
+    def check(self, topic: str) -> None:
+        """Before each step: may the client still read, and is it there? If not, its response is
+        cut off: it must not end as if it were whole."""
+        if self._is_gone():
+            raise Disconnected("the client has disconnected")
+        self.asking.check(Read(topic, "first", 1))
 
     async def piece(self, reading: Reading, shape: Shape, left: int) -> Piece:
         """What comes next, which may be nothing."""
@@ -135,7 +146,7 @@ class Source:
         steps = self.steps
         turn = steps.turn_to_search(self._client) if shape.pattern else steps.turn_to_read()
         async with turn as running:
-            self.asking.check(Read(shape.topic, "first", 1))
+            self.check(shape.topic)
             walk = walk or steps.kept.take(self) or await self._begin(reading, shape, left)
             try:
                 piece = await running.do(walk.step)
@@ -213,8 +224,8 @@ async def followed(source: Source, asked: Wanted, or_first: bool) -> AsyncGenera
 async def raw(source: Source, planned: Planned, topic: str) -> AsyncGenerator[bytes, None]:
     """Whole batches as they are on disk."""
     at = 0
-    while at < planned.size and not source.is_gone():
-        source.asking.check(Read(topic, planned.offset, 1))
+    while at < planned.size:
+        source.check(topic)
         async with source.steps.turn_to_read() as running:
             data = bytes(await running.do(planned.read, at, PIECE_BYTES))
         if not data:
