@@ -20,6 +20,7 @@ from daemon import HANG_S, ROOT, Daemon, Line, dial, push, running
 
 from logd import Client
 from logd.addresses import ConnectionLost
+from logd.http_reads import KEEP_ALIVE_MS
 from security.conftest import (
     ACCESS,
     ALL,
@@ -552,6 +553,7 @@ def test_a_reload_ends_events_that_wait(guarded: Daemon, access_file: Path) -> N
                 while b"retry: 1000" not in reader.recv(1000):
                     pass
             revoke(guarded, access_file, READER)
+            revoked.settimeout(KEEP_ALIVE_MS / 2000)  # it would be noticed then at the latest
             received(revoked)
             client.push("app-1", [b"for the other"])
             while b"for the other" not in kept.recv(1000):
