@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
@@ -140,17 +141,20 @@ class Asking:
     async def compute(self, work: Callable[[], T]) -> T:
         """Run it on a thread for work that takes the processor, and wait."""
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.service.scheduler.offload_cpu(work, partial(_settle, result))
+        try:
+            return await result
+        finally:
+            del result  # or an error, its traceback and the body that it is about keep each other
 
-        def done(value: Any, error: BaseException | None) -> None:
-            if result.done():
-                return
-            if error is not None:
-                result.set_exception(error)
-            else:
-                result.set_result(value)
 
-        self.service.scheduler.offload_cpu(work, done)
-        return await result
+def _settle(result: asyncio.Future[T], value: Any, error: BaseException | None) -> None:
+    if result.done():
+        return
+    if error is not None:
+        result.set_exception(error)
+    else:
+        result.set_result(value)
 
 
 def _reading(slices: tuple[Slice, ...]) -> ReadAt:

@@ -18,6 +18,7 @@ from logd.requests import Auth, Refused, Request
 from logd.tcp import Connection, Connections
 
 _NOTHING = Budget(0)
+_TURN_LINES = 100  # of a client that is not known
 
 
 class GatedConnection(Connection):
@@ -38,14 +39,18 @@ class GatedConnection(Connection):
         if not self.gate.is_known:
             self.parser = Parser(config.max_batch_bytes, _NOTHING)
 
-    def feed(self, data: bytes) -> None:
-        at = 0
+    def parse(self, data: bytes) -> int:
+        """Line by line until the client is known: what follows its token is served as any other."""
+        at = lines = 0
         while at < len(data) and not self.gate.is_known and not self._closing:
+            if lines == _TURN_LINES:
+                return len(data) - at
             end = data.find(b"\n", at) + 1 or len(data)
             self.received(self.parser.feed(data[at:end]), end - at)
-            at = end
-        if at < len(data):
-            super().feed(data[at:] if at else data)
+            at, lines = end, lines + 1
+        if at == len(data) or self._closing:
+            return 0
+        return super().parse(data[at:] if at else data)
 
     def _prepare_singles(self) -> None:
         """The short way of single messages is for topics that this connection may push to."""

@@ -330,7 +330,9 @@ class App:
 
 async def refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, LogdError)
-    request.scope["rejection"] = error
+    # Its traceback and its cause refer to the body, which uvicorn's cycle would keep for a while.
+    error.__context__ = None
+    request.scope["rejection"] = error.with_traceback(None)
     return _refusal(error)
 
 

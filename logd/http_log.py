@@ -151,7 +151,7 @@ async def post_log(connections: Connections, scope: Any, receive: Receive, send:
         more = _feed(exchange, await receive())
         if more or not await _answer_short(streams, send):
             feeding = asyncio.ensure_future(_feed_rest(exchange, streams, receive, more))
-            await _answer_long(streams, send)
+            await _answer_long(streams, send, scope["is_gone"])
     finally:
         if feeding is not None:
             feeding.cancel()
@@ -202,12 +202,14 @@ async def _answer_short(streams: _Streams, send: Send) -> bool:
     return True
 
 
-async def _answer_long(streams: _Streams, send: Send) -> None:
-    """Send replies as they come."""
+async def _answer_long(streams: _Streams, send: Send, is_gone: Callable[[], bool]) -> None:
+    """Send replies as they come. A client that is gone shows here, while its body is not read."""
     streams.set_write_buffer_limits(high=_LONG_HIGH_BYTES)
     await send(_start())
     while not streams.is_closed or streams.out:
         await streams.changed.wait()
+        if is_gone():
+            streams.abort()
         if streams.is_aborted:
             return
         if out := streams.taken():

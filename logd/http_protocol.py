@@ -13,6 +13,7 @@ import re
 from collections import deque
 from typing import Any, cast
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -30,6 +31,7 @@ MAX_HEAD_BYTES = 64 * 1024
 _STREAMS = re.compile(r"/log|(?:/topics/[^/]+)?/upload")
 _HIGH_BYTES = 16 * 1024  # of a response that may wait in memory when a client takes nothing
 _LINGER_S = 1.0
+_HEAD_PIECE_BYTES, _BODY_PIECE_BYTES = 8 << 10, 64 << 10  # parsed at once: 300 requests, or 2,000
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -39,6 +41,8 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=_HIGH_BYTES)
+        self.flow = self._flow = _Flow(transport)
+        self._unparsed = b""  # until what is in the pipeline is answered
         self._names = certificate_names(transport.get_extra_info("peercert"))
         self._is_active = True  # since the last look
         self._active_at_s = self._begun_at_s = self.service.scheduler.monotonic_s()
@@ -60,12 +64,34 @@ class HttpProtocol(HttpToolsProtocol):
         if self.entry is not None:
             self.service.admission.leave(self.entry)
         self.pipeline.clear()
+        self._unparsed = b""
         if self._running is not None:
             _leave(self._running)  # uvicorn tells only the newest, which may not have begun
         self._unset_keepalive_if_required()  # after a reset a timer would keep this for minutes
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if len(data) <= _HEAD_PIECE_BYTES and not self._unparsed and not self.pipeline:
+            self._parse_piece(data)
+        else:
+            self._unparsed += data
+            self._parse()
+
+    def _parse(self) -> None:
+        """Parse what was received, up to the first requests that have to wait for others."""
+        data, self._unparsed = memoryview(self._unparsed), b""
+        if self.transport.is_closing():
+            return
+        while data and not self.pipeline and not self._is_refused:
+            is_in_body = self.cycle is not None and self.cycle.more_body and not self._is_in_head
+            size = _BODY_PIECE_BYTES if is_in_body else _HEAD_PIECE_BYTES
+            self._parse_piece(bytes(data[:size]))
+            data = data[size:]
+        if not self._is_refused:
+            self._unparsed = bytes(data)
+        self._flow.hold(bool(self._unparsed))
+
+    def _parse_piece(self, data: bytes) -> None:
         if self._is_refused:
             return
         self._is_active = True
@@ -117,6 +143,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self._unparsed and not self.pipeline:
+            self.loop.call_soon(self._parse)
         answered_early = self.cycle.response_complete and self.cycle.more_body
         if answered_early and not self.transport.is_closing():
             self._close_gently()
@@ -172,9 +200,26 @@ class HttpProtocol(HttpToolsProtocol):
         ):
             self._is_active, self._active_at_s = False, now_s
         self._unsent_bytes = unsent_bytes
+        if self._unparsed:  # the client waits for us
+            self._begun_at_s = now_s
         slow_s = now_s - self._begun_at_s if self._is_unfinished else 0.0
         if slow_s > config.request_timeout_s or now_s - self._active_at_s > config.idle_timeout_s:
             self.transport.abort()
+
+
+class _Flow(FlowControl):
+    """Reading is not resumed while something waits to be parsed, whatever uvicorn wants."""
+
+    _is_held = False
+
+    def hold(self, is_held: bool) -> None:
+        if is_held != self._is_held:
+            self._is_held = is_held
+            self.pause_reading() if is_held else self.resume_reading()
+
+    def resume_reading(self) -> None:
+        if not self._is_held:
+            super().resume_reading()
 
 
 class _Last:

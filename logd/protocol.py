@@ -93,30 +93,35 @@ class Parser:
         self.begun = 0
         self.again: Again | None = None
         self.likely_bytes = 0  # the next body's, if the last one was large
+        self.unparsed_bytes = 0  # at the end of the last piece: feed them again
 
-    def feed(self, data: bytes) -> list[Request]:
+    def feed(self, data: bytes, most: int = MAX_NUMBER) -> list[Request]:
+        """The requests that `data` completes. After `most` of them the parser stops, and
+        `unparsed_bytes` tells how many bytes at the end of `data` it has not looked at."""
         self.again = None
         begins = not self.unfinished
         if self._rest:
             data, self._rest = self._rest + data, b""
         out: list[Request] = []
         position, end = 0, len(data)
-        while position < end and not self.closed:
+        while position < end and not self.closed and len(out) < most:
             position = self._state(data, position, out)
+        self.unparsed_bytes = 0 if self.closed else end - position
         if begins or out:
             self.begun += 1
         return out
 
-    def feed_large(self, data: memoryview) -> list[Request]:
+    def feed_large(self, data: memoryview, most: int = MAX_NUMBER) -> list[Request]:
         """The same as `feed`, without a copy of a whole body; nobody changes `data` any more."""
         if self._rest or self._state != self._in_commands or self.closed:
-            return self.feed(bytes(data))
+            return self.feed(bytes(data), most)
         match = _PLAIN_PUSH.match(data)
         if match is not None and 0 < int(match[2]) <= len(data) - match.end():
             out, done = self._large_plain_push(match, data)
         else:
             out, done = self._large_push(data)
-        return out + self.feed(bytes(data[done:])) if done < len(data) else out
+        self.unparsed_bytes = 0
+        return out + self.feed(bytes(data[done:]), most) if done < len(data) else out
 
     @property
     def unfinished(self) -> bool:

@@ -3,6 +3,8 @@
 Always, per connection: replies come in the order of the requests. Pushes may be under way side by
 side; any other command starts only when all before it are answered, and what follows it waits. What
 a connection may make the daemon hold is bounded: past that it is not read from until it is served.
+The same is true of the time that it may take at once: commands that were sent together are parsed
+and carried out in turns of a few milliseconds, and other connections are served in between.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ from logd.topic import Topic
 from logd.waiting import Waiting
 
 _MAX_IN_FLIGHT_BYTES = 2 << 20  # of pushes that one connection waits for
+_SLOT_BYTES = 500  # that a push under way takes up, besides its body
+_TURN_REQUESTS, _TURN_BYTES = 500, 64 << 10  # parsed at once: 1 to 3 ms
+_TURN_S = 0.005  # for commands; one that has begun is finished
 _BULKY_BYTES = 16 << 10  # in one piece, and a body still goes on behind it
 HIGH_BYTES = 16 << 10  # of replies that a client does not take, beside the one that is too much
 _LINGER_S = 1.0
@@ -79,6 +84,9 @@ class Connection(Express, asyncio.Protocol):
         self._service = service
         self.entry: Entry | None = None
         self._in_flight_bytes = 0
+        self._unparsed, self._unparsed_at = b"", 0  # received, and parsed up to there
+        self._turn_ends_s = 0.0  # no command starts after it; 0 for no limit
+        self._turn_is_due = False
         self._unsent: list[bytes] = []  # replies; some only while pushes are under way
         self._flush_is_due = False
         self._waiting: Waiting | None = None
@@ -119,7 +127,10 @@ class Connection(Express, asyncio.Protocol):
         if self._closing:
             return
         self._settle_single()
-        self.received(self.parser.feed(data), len(data))
+        if self._unparsed:
+            self._unparsed += data
+            return
+        self._leave_unparsed(data, self.parse(data))
         self._prepare_singles()
         goes_on = len(data) >= _BULKY_BYTES and self.parser.room() is not None
         if (goes_on or self.parser.likely_bytes) and not self._is_bulky:
@@ -129,20 +140,52 @@ class Connection(Express, asyncio.Protocol):
             if not self._read_is_paused:
                 self._transport.resume_reading()
 
+    def parse(self, data: bytes) -> int:
+        """Take the requests in `data`; how many bytes at its end are left for the next turn."""
+        requests = self.parser.feed(data, _TURN_REQUESTS)
+        left = self.parser.unparsed_bytes
+        self.received(requests, len(data) - left)
+        return left
+
     def feed_large(self, data: memoryview) -> None:
         """From the second large push on; who may not push has not got here."""
-        if not self._closing:
+        if self._unparsed:
+            self.feed(bytes(data))
+        elif not self._closing:
             self._settle_single()
-            self.received(self.parser.feed_large(data), len(data))
+            requests = self.parser.feed_large(data, _TURN_REQUESTS)
+            left = self.parser.unparsed_bytes
+            self.received(requests, len(data) - left)
+            self._leave_unparsed(data, left)
             self._prepare_singles()
+
+    def _leave_unparsed(self, data: bytes | memoryview, left: int) -> None:
+        if left and not self._closing:
+            self._unparsed = bytes(data[-left:])
+            self._control_reading()
+            self._parse_soon()
+
+    def _parse_more(self) -> None:
+        """A turn with what was left. Until all of it is parsed, nothing more is read."""
+        self._settle_single()
+        piece = self._unparsed[self._unparsed_at : self._unparsed_at + _TURN_BYTES]
+        self._unparsed_at += len(piece) - self.parse(piece)
+        if self._unparsed_at >= len(self._unparsed):
+            self._unparsed, self._unparsed_at = b"", 0
+            self._advance()
+        else:
+            self._parse_soon()
 
     def received(self, requests: list[Request], size: int) -> None:
         self._is_active = True
+        self._turn_ends_s = 0.0
+        if len(requests) > 1:
+            self._begin_turn()
         for request in requests:
             if self._queue or not self._start(request):
                 self._queue.append(request)
         if self._slots:
-            self._in_flight_bytes += size
+            self._in_flight_bytes += size + _SLOT_BYTES * len(requests)
         if self._queue or self._in_flight_bytes > _MAX_IN_FLIGHT_BYTES:
             self._control_reading()
 
@@ -200,12 +243,47 @@ class Connection(Express, asyncio.Protocol):
             self._slots.append(slot)
             if not self._service.push_batch(request, slot):
                 self._held = slot.holds = True
-        elif self._slots:
+        elif self._slots or (self._turn_ends_s and self._is_turn_over()):
             return False
         else:
             self._held = True
             self._service.handle(request, self)
         return True
+
+    # -- turns ----------------------------------------------------------------------------------
+
+    def _begin_turn(self) -> None:
+        self._turn_ends_s = self._service.scheduler.monotonic_s() + _TURN_S
+
+    def _is_turn_over(self) -> bool:
+        if self._service.scheduler.monotonic_s() < self._turn_ends_s:
+            return False
+        self._next_turn_soon()
+        return True
+
+    def _next_turn_soon(self) -> None:
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._service.scheduler.soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_is_due = False
+        if self._closing:
+            return
+        if self._queue:
+            self._advance()
+        elif self._may_parse():
+            self._parse_more()
+
+    def _may_parse(self) -> bool:
+        """Is it time for what was received and not parsed yet?"""
+        is_blocked = self._queue or self._held or self._write_is_paused or self._ending
+        is_full = self._in_flight_bytes > _MAX_IN_FLIGHT_BYTES or self._connections.stopping
+        return bool(self._unparsed) and not is_blocked and not is_full
+
+    def _parse_soon(self) -> None:
+        if self._may_parse():
+            self._next_turn_soon()
 
     def _prepare_singles(self) -> None:
         """What follows may be more single messages: they will know where to go."""
@@ -305,18 +383,20 @@ class Connection(Express, asyncio.Protocol):
         if self._advancing or self._closing:
             return
         self._advancing = True
+        if self._queue:
+            self._begin_turn()
         while self._queue and self._start(self._queue[0]):
             if self._queue:  # a closing reply empties it
                 self._queue.popleft()
         self._advancing = False
         if not self._closing:
             self._control_reading()
+            self._parse_soon()
             self._end_if_done()
 
     def _control_reading(self) -> None:
-        full = bool(
-            self._queue or self._in_flight_bytes > _MAX_IN_FLIGHT_BYTES or self._write_is_paused
-        )
+        is_over = self._in_flight_bytes > _MAX_IN_FLIGHT_BYTES or self._write_is_paused
+        full = bool(self._queue or self._unparsed or is_over)
         full = full or self._connections.stopping
         if full != self._read_is_paused and not self._closing and not self._eof:
             self._read_is_paused = full
@@ -330,7 +410,7 @@ class Connection(Express, asyncio.Protocol):
     def _end_if_done(self) -> None:
         if self._ending and not self._slots and not self._closing:
             self._close_gently()
-        elif self._eof and not (self._queue or self._slots or self._held):
+        elif self._eof and not (self._queue or self._unparsed or self._slots or self._held):
             self._closing = True
             self._transport.close()
 
@@ -338,6 +418,7 @@ class Connection(Express, asyncio.Protocol):
         """Send what is to be sent, then nothing; swallow input for a moment, so that it arrives."""
         self._closing = self._held = True
         self._queue.clear()
+        self._unparsed, self._unparsed_at = b"", 0
         self.parser.release()
         if self._read_is_paused:
             self._transport.resume_reading()
@@ -366,7 +447,7 @@ class Connection(Express, asyncio.Protocol):
 
     def stop(self) -> None:
         """The daemon stops: refuse what has not been started."""
-        if self._queue:
+        if self._queue or self._unparsed:
             error = ShuttingDown("the daemon is stopping; connect again in a moment", closes=True)
             self._queue = deque([Refused(error)])
         if not self._closing:
@@ -375,7 +456,7 @@ class Connection(Express, asyncio.Protocol):
             self._advance()
 
     def finished(self) -> bool:
-        is_busy = self._queue or self._slots or self._single_is_sent or self._held
+        is_busy = self._queue or self._unparsed or self._slots or self._single_is_sent or self._held
         return self._closing or not is_busy
 
     def end(self) -> None:

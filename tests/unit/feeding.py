@@ -65,6 +65,19 @@ def fed(pieces: Iterable[bytes], parser: Parser | None = None) -> list[Seen]:
     return [item for piece in pieces for item in seen(parser.feed(piece))]
 
 
+def fed_in_turns(pieces: Iterable[bytes], most: int, *, large: bool = False) -> list[Seen]:
+    """With at most so many requests at a time: what is left of a piece is fed again."""
+    parser, out = new_parser(), list[Seen]()
+    for piece in pieces:
+        while piece:
+            feed = parser.feed_large if large else parser.feed
+            requests = feed(memoryview(piece) if large else piece, most)  # type: ignore[arg-type]
+            out += seen(requests)
+            assert parser.unparsed_bytes == 0 or len(requests) >= most
+            piece = piece[len(piece) - parser.unparsed_bytes :]
+    return out
+
+
 def received_in_place(data: bytes, piece_bytes: int, *, large: bool = False) -> list[Seen]:
     """As a bulk connection does it: what belongs to a body goes right where the body is kept."""
     parser, out, at = new_parser(), list[Seen](), 0

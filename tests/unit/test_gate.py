@@ -10,8 +10,9 @@ from logd.requests import Auth, Mixed, Ping, Pushes, Read, Refused, Request, Top
 
 def access(**rights: tuple[str, ...]) -> Access:
     """Tokens that are called as their names, and what each may read and write."""
-    grants = {name: Grant(name, read=globs, write=globs) for name, globs in rights.items()}
-    return Access({token_sum(name.encode()): grants[name] for name in grants}, {})
+    sums = {name: token_sum(name.encode()) for name in rights}
+    grants = [Grant(name, globs, globs, proof=sums[name]) for name, globs in rights.items()]
+    return Access({sums[grant.name]: grant for grant in grants}, {})
 
 
 def shown(requests: list[Request]) -> list[str]:

@@ -7,7 +7,17 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import pytest
-from feeding import MAX_BATCH_BYTES, Err, Plain, Seen, fed, new_parser, received_in_place, seen
+from feeding import (
+    MAX_BATCH_BYTES,
+    Err,
+    Plain,
+    Seen,
+    fed,
+    fed_in_turns,
+    new_parser,
+    received_in_place,
+    seen,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -242,3 +252,20 @@ def test_pipelines_mean_what_their_parts_mean(
     parts = [*parts, ending]
     data = b"".join(part for part, _ in parts)
     assert fed(cut(data, cuts)) == [request for _, requests in parts for request in requests]
+
+
+@given(
+    st.lists(plain_push() | one_line_push() | read() | small_commands(), max_size=12),
+    st.sampled_from(ENDINGS),
+    CUTS,
+    st.integers(1, 5),
+    st.booleans(),
+)
+@property_of
+def test_a_limit_on_requests_leaves_none_out(
+    parts: list[Part], ending: Part, cuts: list[int], most: int, large: bool
+) -> None:
+    parts = [*parts, ending]
+    data = b"".join(part for part, _ in parts)
+    wanted = [request for _, requests in parts for request in requests]
+    assert fed_in_turns(cut(data, cuts), most, large=large) == wanted
