@@ -60,6 +60,13 @@ class Patience:
             return 0.0
 
 
+def dial(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    connection = socket.create_connection((host, int(port)), HANG_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
 class Victim:
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
@@ -68,11 +75,7 @@ class Victim:
         self._rss_bytes = self.growth_bytes = 0
 
     def dial(self, *, http: bool = False) -> socket.socket:
-        address = self.daemon.http if http else self.daemon.address
-        host, _, port = address.rpartition(":")
-        connection = socket.create_connection((host, int(port)), HANG_S)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connection
+        return dial(self.daemon.http if http else self.daemon.address)
 
     def sockets(self) -> int:
         """Its open sockets; its files come and go with the topics."""
