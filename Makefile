@@ -134,7 +134,8 @@ test-faults: $(READY) packages spark-packages
 	@$(MAKE) --no-print-directory $(PIPELINE_READY) || echo "tests with Spark will be skipped"
 	LOGD_LONG=1 $(BIN)/pytest --timeout 0 tests/clients tests/damage tests/faults tests/spark tests/pipeline \
 		tests/operations/test_backup.py tests/operations/test_backup_under_load.py \
-		tests/unit/test_beside_model.py tests/unit/test_forward_model.py tests/integration/forward
+		tests/unit/test_beside_model.py tests/unit/test_forward_model.py tests/integration/forward \
+		tests/web/test_bounded_reads.py
 
 # Inputs by the thousand, right and wrong. SEED=n draws others, or again those of a run that failed.
 fuzz: $(READY) fuzz-packages
