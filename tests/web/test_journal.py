@@ -69,11 +69,12 @@ def test_a_wrong_upload_says_why(curl: Curl) -> None:
 def test_half_an_entry_has_the_time_of_a_request(tmp_path: Path) -> None:
     """A sender that is quiet between entries has all the time there is."""
     flags = ("--http-host", "127.0.0.1:0", "--request-timeout", "1s", "--idle-timeout", "2s")
-    with running(tmp_path, *flags) as daemon, dial(daemon) as quiet, dial(daemon) as stuck:
+    with running(tmp_path, *flags) as daemon, dial(daemon) as quiet:
         quiet.sendall(HEAD % b"/upload" + CHUNKED + chunk(entry(0)))
         assert texts(daemon, "journal", 1) == ["hello 0"]
-        stuck.sendall(HEAD % b"/upload" + CHUNKED + chunk(entry(1)[:20]))
-        assert status(rest(stuck)) == 400
+        with dial(daemon) as stuck:
+            stuck.sendall(HEAD % b"/upload" + CHUNKED + chunk(entry(1)[:20]))
+            assert status(rest(stuck)) == 400
         quiet.sendall(chunk(entry(2)) + b"0\r\n\r\n")
         assert b'{"messages":2}' in one_answer(quiet)
 
