@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,6 +19,8 @@ from logd.batch import LINES, SIZED, compress
 from logd.http_steps import CLIENT_SEARCHES
 from logd.http_walk import KEPT_BYTES
 from logd.requests import Push
+
+from .pinging import Pinging
 
 LONG = os.environ.get("LOGD_LONG") == "1"
 BOMB_BYTES = 8 << 20
@@ -58,68 +59,37 @@ def get(daemon: Daemon, path: str, most_bytes: int = 20 << 20) -> bytes:
     return bytes(got)
 
 
-class Beside:
-    """A client that pings all the time, and looks at the daemon's memory."""
-
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon, self._is_over = daemon, threading.Event()
-        self.slowest_s, self.most_bytes = 0.0, 0
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        before = self._daemon.rss_bytes()
-        thread = threading.Thread(target=self._watch)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._is_over.set()
-            thread.join()
-            self.most_bytes -= before
-
-    def _watch(self) -> None:
-        with Client(self._daemon.address) as client:
-            while not self._is_over.is_set():
-                begun_s = time.monotonic()
-                client.ping()
-                self.slowest_s = max(self.slowest_s, time.monotonic() - begun_s)
-                self.most_bytes = max(self.most_bytes, self._daemon.rss_bytes())
-
-
 QUERIES = ("limit=1", "limit=1&grep=q&until=200000", "limit=0", "limit=0&format=ndjson")
 
 
 @pytest.mark.parametrize("kind", BOMBS)
 def test_bombs_take_little_memory(daemon: Daemon, kind: str) -> None:
     push_compressed(daemon, "bomb", *BOMBS[kind])
-    beside = Beside(daemon)
-    with beside.watching():
+    with Pinging(daemon) as pinging:
         for query in QUERIES:
             assert get(daemon, f"/topics/bomb/messages?{query}").startswith(b"HTTP/1.1 200 ")
         assert get(daemon, "/topics/bomb/follow?from=0").startswith(b"HTTP/1.1 200 ")
-    assert beside.most_bytes < 64 << 20
-    assert beside.slowest_s < HANG_S / 3
+    assert pinging.grown_bytes < 64 << 20
+    assert pinging.longest_s < HANG_S / 3
 
 
 def test_many_bombs_as_text(daemon: Daemon) -> None:
     content, enc = BOMBS["lines"]
     push_compressed(daemon, "bomb", content, enc, times=80)
-    beside = Beside(daemon)
-    with beside.watching():
+    with Pinging(daemon) as pinging:
         assert len(get(daemon, "/topics/bomb/messages?limit=0", 50 << 20)) >= 50 << 20
-    assert beside.most_bytes < 64 << 20
+    assert pinging.grown_bytes < 64 << 20
 
 
 @pytest.mark.alone
 def test_bombs_delay_nobody(daemon: Daemon) -> None:
     for kind, (content, enc) in BOMBS.items():
         push_compressed(daemon, kind.replace(" ", "-"), content, enc)
-    beside = Beside(daemon)
-    with beside.watching():
+    with Pinging(daemon) as pinging:
         for kind in BOMBS:
             for query in QUERIES:
                 get(daemon, f"/topics/{kind.replace(' ', '-')}/messages?{query}")
-    assert beside.slowest_s < 0.1
+    assert pinging.longest_s < 0.1
 
 
 # -- clients that do not read -------------------------------------------------------------------
