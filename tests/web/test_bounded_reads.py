@@ -260,9 +260,9 @@ def test_globs_are_not_kept(daemon: Daemon) -> None:
         client.push("app", [b"x"])
 
         def list_topics(first: int) -> int:
-            for number in range(first, first + 2000):
+            for number in range(first, first + 400):
                 client.topics(f"{number}{'[!a-z]*' * 17}")
             return daemon.rss_bytes()
 
         before = list_topics(0)
-        assert list_topics(2000) < before + (2 << 20)
+        assert list_topics(400) < before + (2 << 20)
