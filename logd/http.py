@@ -127,7 +127,12 @@ class App:
         elif scope["path"] == "/log":
             await _not_allowed({"POST"})(scope, receive, send)  # type: ignore[arg-type]
         else:
-            await self._app(scope, receive, send)  # type: ignore[arg-type]
+            try:
+                await self._app(scope, receive, send)  # type: ignore[arg-type]
+            except asyncio.CancelledError:
+                if not self.asking.stopping:
+                    raise
+                # By the stop, which has aborted the connection: nothing to log, nothing to answer.
 
     def _noting_rejections(self, scope: Scope, send: Send) -> Send:
         """Let the daemon's log say what was rejected, whatever answered it."""
@@ -445,7 +450,7 @@ class HttpServer:
         for_each(connections, lambda connection: connection.check(now_s))  # type: ignore[union-attr]
 
     async def stop(self) -> None:
-        """Take no more requests; what is under way has a second.
+        """Take no more requests; what is under way has a second, and is cancelled then.
 
         Connections that do nothing are closed before another request comes: for some senders an
         end is a reason to send again, and a refusal is not.
@@ -460,4 +465,6 @@ class HttpServer:
             await asyncio.wait([self._serving], timeout=_GRACE_S)
             for connection in list(self._server.server_state.connections):
                 connection.transport.abort()
+            for request in list(self._server.server_state.tasks):
+                request.cancel()  # it may wait for a search, which goes on for a minute
             await self._serving

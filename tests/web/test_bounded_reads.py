@@ -231,6 +231,21 @@ def test_a_daemon_stops_while_it_searches(slow: Daemon) -> None:
         connection.close()
 
 
+def test_a_daemon_stops_while_it_searches_one_large_message(daemon: Daemon) -> None:
+    """Such a search takes a minute and cannot be interrupted; the stop does not wait for it."""
+    line = bytes(random.Random(1).choices(b"ab", k=BOMB_BYTES - 1)) + b"\n"
+    push_compressed(daemon, "ab", line, LINES)
+    settle(daemon)
+    before_s = daemon.cpu_s()
+    with connect(daemon, SEARCH):
+        give_up_s = time.monotonic() + HANG_S
+        while daemon.cpu_s() - before_s < 0.5:  # so the search has begun
+            assert time.monotonic() < give_up_s
+        assert daemon.stop() == 0
+    assert "could not stop" not in daemon.log
+    assert "Traceback" not in daemon.log
+
+
 @pytest.mark.parametrize("pattern", ["a.{900}c", "\\pL{100}c", "(.{1,30}){30}c"])
 def test_patterns_that_take_long_are_refused(daemon: Daemon, pattern: str) -> None:
     refused = get(daemon, f"/topics/app/messages?grep={quote(pattern)}")
