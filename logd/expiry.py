@@ -8,6 +8,7 @@ ended through `ended`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,8 @@ from logd.hooks import Hook, Running, pause_s, run_hook
 from logd.partition import Partition
 from logd.retention import Kept, Limits
 from logd.view import View
+
+log = logging.getLogger("logd")
 
 
 class Expiry:
@@ -85,7 +88,7 @@ class Expiry:
 
         def done(succeeded: Any, error: BaseException | None) -> None:
             self._hooked = None
-            if succeeded:
+            if succeeded or self._is_removed(partition):
                 self.failures = 0
                 self._due -= 1
                 self._let_go(partition)
@@ -95,6 +98,16 @@ class Expiry:
             self._ended()
 
         self._offload_hook(lambda: run_hook(hook, self._running), done)
+
+    def _is_removed(self, partition: Partition) -> bool:
+        """Has a hook that failed moved the file away? Then there is nothing to try again."""
+        if partition.is_in_place():
+            return False
+        log.error(
+            "delete hook of topic %s has removed the file %s although it failed; its messages"
+            " have left the topic", self._topic, partition.path.name,
+        )  # fmt: skip
+        return True
 
     def _variables(self, partition: Partition) -> dict[str, str]:
         values = {

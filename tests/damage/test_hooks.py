@@ -79,6 +79,21 @@ async def test_a_partition_stays_until_its_hook_has_exited_0(tmp_path: Path, gat
         assert server.stop() == 0
 
 
+async def test_a_hook_that_moves_the_file_and_then_fails(tmp_path: Path) -> None:
+    """The partition has left, and the topic goes on: it is not taken for one that lost files."""
+    hook = script(tmp_path / "hook", f'mv "$1" "{tmp_path}"', "exit 3")
+    server = hooked(tmp_path, hook)
+    async with server, dial(server) as line:
+        await fill(line, "app", 2)
+        await line.until("first", 1, "app")
+        await line.send(b"PUSH app\r\nmore\r\n")
+        await line.expect(b"OK 2 1\r\n")
+        await line.until("first", 2, "app")
+        await files_follow(line, server, {"app": 1})
+        assert "faulted" not in server.log
+        assert "has removed the file" in server.log
+
+
 HOOK_ENVIRONMENT = ["LOGD_BYTES", "LOGD_FIRST", "LOGD_MAX_TIME", "LOGD_MIN_TIME", "LOGD_NEXT",
                     "LOGD_PARTITION", "LOGD_TOPIC"]  # fmt: skip
 
