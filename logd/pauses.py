@@ -44,7 +44,9 @@ class Patience:
     def pause_s(self, error: Exception, now_s: float) -> float:
         """How long to wait before the next try; raises the error where there will be none."""
         pause_s = self._pauses.next_s()
-        waited_s = now_s - self._answered_at_s
-        if self._patience_s is not None and waited_s + pause_s > self._patience_s:
+        if self._patience_s is None:
+            return pause_s
+        left_s = self._answered_at_s + self._patience_s - now_s
+        if left_s <= 0:
             raise error
-        return pause_s
+        return min(pause_s, left_s)

@@ -186,6 +186,16 @@ def test_a_place_is_saved_once_and_not_too_often() -> None:
     assert progress.unsaved() is None
 
 
+def test_patience_lasts_for_as_long_as_was_said() -> None:
+    """The last pause is cut, so that the last try is at the end of the time."""
+    patience, now_s = Patience(5.0, 100.0), 100.0
+    while now_s < 105.0:
+        now_s += patience.pause_s(SILENCE, now_s)
+    assert now_s == pytest.approx(105.0)
+    with pytest.raises(ConnectionLost):
+        patience.pause_s(SILENCE, now_s)
+
+
 def test_the_patience_of_a_reader() -> None:
     patience = Patience(10.0, 100.0)
     assert patience.pause_s(SILENCE, 105.0) <= 0.05
