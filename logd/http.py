@@ -141,7 +141,10 @@ class App:
             if message["type"] == "http.response.start" and message["status"] >= 400:
                 rejections = self.asking.service.rejections
                 client = scope["client"][0] if scope["client"] else ""
-                if (error := scope.get("rejection")) is not None:
+                error = scope.get("rejection")
+                if isinstance(error, http_reads.Disconnected):
+                    pass  # nothing was rejected, and nobody gets the answer
+                elif error is not None:
                     rejections.note(error, client)
                 elif scope["path"] not in OPEN_PATHS:  # a 503 of /readyz is an answer
                     what = f"{scope['method']} {scope['path'][:_LOGGED_PATH]}"

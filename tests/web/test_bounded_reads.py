@@ -220,6 +220,7 @@ def test_a_search_ends_when_its_client_goes(slow: Daemon) -> None:
     while status(slow, "/topics/ab/messages?grep=b&limit=1") != b"200":
         assert time.monotonic() < give_up_s
     wait_until_idle(slow)
+    assert "rejected internal" not in slow.log
 
 
 def test_a_daemon_stops_while_it_searches(slow: Daemon) -> None:
