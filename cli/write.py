@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ import typer
 from cli import connect
 from cli.failures import Misuse, Terminated
 from cli.lines import MAX_LINE_BYTES, LineTooLong, Origins, cut_lines
-from cli.output import notice
+from cli.output import notice, stdout
 from cli.progress import progress
 from cli.show import Topic
 from cli.since import parse_duration_s
@@ -98,8 +99,18 @@ def write(
             for source in [*file] if file else [STDIN]:
                 _copy(source, topic, writer, origins, quiet)
         writer.close()
-    if not quiet:
-        print(landed(topic, writer.acknowledged, writer.first_offset, writer.next_offset))
+    if not quiet and sys.stdout is not None:
+        _print(landed(topic, writer.acknowledged, writer.first_offset, writer.next_offset))
+
+
+def _print(text: str) -> None:
+    """Messages that are stored must not look as if they were not, whatever stdout is."""
+    try:
+        with stdout() as out:
+            out.write(f"{text}\n".encode())
+    except OSError:
+        notice(f"stored {text}, but this cannot be written to standard output")
+        raise
 
 
 def landed(topic: str, messages: int, first: int | None, next: int | None) -> str:

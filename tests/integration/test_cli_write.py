@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from daemon import HANG_S, Daemon, lasting_address, running
+from daemon import HANG_S, ROOT, Daemon, lasting_address, running
 from tool import log_cli, started
 
 from logd import Client
@@ -79,6 +80,29 @@ def test_what_was_stored_is_reported_when_it_is_interrupted(
         assert process.stderr is not None
         assert process.stderr.read() == b"log-cli: interrupted; stored app 0..1 (2 messages)\n"
         assert process.wait(HANG_S) == code
+
+
+def test_what_was_stored_is_reported_where_stdout_is_full(daemon: Daemon) -> None:
+    command = [sys.executable, "-m", "cli", "--host", daemon.address, "write", "app", "x"]
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, timeout=HANG_S, check=False
+        )
+    assert ended.returncode == 1
+    assert ended.stderr.decode().splitlines() == [
+        "log-cli: stored app 0..0 (1 message), but this cannot be written to standard output",
+        "log-cli: No space left on device",
+    ]
+
+
+def test_that_nobody_reads_what_was_stored_is_no_error(daemon: Daemon) -> None:
+    with started(daemon, "write", "app") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdin.write(b"x\n")
+        process.stdin.close()
+        assert process.wait(HANG_S) == 0
 
 
 def test_without_wait_a_missing_daemon_is_an_error_at_once(nobody: str) -> None:
