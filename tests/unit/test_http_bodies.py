@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import importlib.util
 import json
+import random
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -15,12 +19,14 @@ from hypothesis import strategies as st
 import logd.http_ingest
 import logd.http_json
 import logd.http_messages
+from logd import http_bodies
 from logd.batch import LINES, SIZED, split_body
 from logd.errors import BadRequest, TooLarge
 from logd.http_bulk import Bulk
 from logd.http_ingest import messages_of
 from logd.http_loki import messages_of as loki
 from logd.http_messages import MAX_MESSAGES, Messages, Packed, Room, lines
+from logd.protocol import Budget
 
 MAX_BYTES = 8 << 20
 JSON = "application/json"
@@ -49,6 +55,37 @@ VALUES = st.recursive(
 
 def messages(packed: Packed) -> list[bytes]:
     return split_body(packed.body, packed.enc)
+
+
+# -- gzip ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [0, 1, 9])
+@pytest.mark.parametrize("size", [0, 1, 16_000, 16_384, 65_536, 65_537, 1 << 20, 3_000_001])
+def test_a_gzip_body_is_inflated_in_steps(size: int, level: int) -> None:
+    """Data that compresses by a thousand, and data that does not."""
+    for content in (bytes(size), random.Random(size).randbytes(size)):
+        packed = gzip.compress(content, level)
+        assert inflated(packed) == content
+        for wrong in (
+            packed[:-1],
+            packed[: len(packed) // 2],
+            packed + b"x",
+            packed + bytes(70_000),
+        ):
+            with pytest.raises(BadRequest):
+                inflated(wrong)
+
+
+def inflated(data: bytes) -> bytes:
+    async def compute(work: Callable[[], bytes]) -> bytes:
+        return work()
+
+    async def run() -> bytes:
+        holding = http_bodies._Holding(Budget(MAX_BYTES), MAX_BYTES)
+        return await http_bodies._inflated(data, holding, compute)
+
+    return asyncio.run(run())
 
 
 # -- arrays -------------------------------------------------------------------------------------

@@ -176,6 +176,23 @@ def test_no_http_body_delays_others(victim: Daemon, name: str, encoding: str) ->
     )
 
 
+# Four deflate blocks with Huffman tables of their own that hold nothing, and a last one.
+EMPTY_BLOCKS = bytes.fromhex(
+    "04c081000000000090ff6b100007020000000040feaf41001c080000000000f9bf060170200000000000e4ff1a"
+)
+LAST_BLOCK = bytes.fromhex("05c081000000000090ff6b00")
+GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\x03"
+
+
+@pytest.mark.alone
+def test_a_gzip_body_that_takes_long_and_holds_nothing(victim: Daemon) -> None:
+    body = full(GZIP_HEAD, EMPTY_BLOCKS, LAST_BLOCK + bytes(8))  # which takes a second
+    head = "POST /topics/t HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    head += f"Content-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
+    got = check(victim, lambda: start_of_answer(victim, head.encode() + body))
+    assert b"there is no message in the body" in got
+
+
 PUSHES = {
     "lines": ("lines", full(b"", b"\n")),
     "sized": ("sized", full(b"0", b" 0", b"\n")),
