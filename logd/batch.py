@@ -38,6 +38,8 @@ _HEADER = re.compile(
 _SIZES = re.compile(rb"(?:0|[1-9][0-9]{0,9}+)(?: (?:0|[1-9][0-9]{0,9}+))*+")
 _SIZES_AT_A_TIME_BYTES = 64 * 1024  # 3 ms: meanwhile no other thread runs
 _NOTHING = memoryview(b"")
+INFLATE_BYTES = 16 * 1024  # at a time, where a body is inflated in steps
+MAX_WINDOW_BYTES = 1 << 31  # of zstd; a decoder takes no more memory than the declared content size
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 Buffer = bytes | bytearray | memoryview
@@ -221,6 +223,37 @@ def inflate(body: Buffer, limit_bytes: int) -> bytes:
         return inflater.decompress(body, max_output_size=limit_bytes, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise BadRequest(f"the body is not one sound zstd frame: {error}") from None
+
+
+def inflate_to_store(body: Buffer, limit_bytes: int) -> bytes:
+    """The same of a frame that is to be stored: readers inflate it in steps, and a decoder that
+    works in steps rejects frames that one for whole frames accepts."""
+    content = inflate(body, limit_bytes)
+    if max(len(body), len(content)) > INFLATE_BYTES and not _is_read_in_steps(body, len(content)):
+        raise BadRequest("the body is not one sound zstd frame: it cannot be inflated in steps")
+    return content
+
+
+class Pieces:
+    """The stored bytes of a body as a file, for the decompressor."""
+
+    def __init__(self, pieces: Iterator[Buffer]) -> None:
+        self._pieces = pieces
+
+    def read(self, _: int = -1) -> bytes:
+        return bytes(next(self._pieces, b""))
+
+
+def _is_read_in_steps(body: Buffer, size: int) -> bool:
+    inflater = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
+    pieces = (body[at : at + INFLATE_BYTES] for at in range(0, len(body), INFLATE_BYTES))
+    content = inflater.stream_reader(Pieces(pieces), read_size=INFLATE_BYTES)  # type: ignore[arg-type]
+    try:
+        while size >= 0 and (piece := content.read(INFLATE_BYTES)):
+            size -= len(piece)
+    except zstandard.ZstdError:
+        return False
+    return size == 0
 
 
 def count_messages(body: Buffer, enc: str) -> int:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from logd.access import Access
 from logd.admission import Admission
-from logd.batch import SIZED, body_sum, count_messages, inflate
+from logd.batch import SIZED, body_sum, count_messages, inflate_to_store
 from logd.config import Config
 from logd.cursors import lag
 from logd.disk import NotCached, refusal
@@ -324,7 +324,7 @@ def _checked(push: Push, limit_bytes: int) -> Batch:
         raise ChecksumMismatch(f"sum={push.sum}, but the body that arrived has {sum_}; send again")
     body, enc = push.body, push.enc
     if enc.endswith("+zstd"):
-        body, enc = inflate(body, limit_bytes), enc.removesuffix("+zstd")
+        body, enc = inflate_to_store(body, limit_bytes), enc.removesuffix("+zstd")
     messages = count_messages(body, enc)
     if push.messages is not None and push.messages != messages:
         raise BadRequest(

@@ -15,12 +15,23 @@ from typing import NamedTuple
 import zstandard
 from xxhash import xxh3_64
 
-from logd.batch import LINES, Buffer, Found, Header, Read, count_lf, reading
+from logd.batch import (
+    INFLATE_BYTES,
+    LINES,
+    MAX_WINDOW_BYTES,
+    Buffer,
+    Found,
+    Header,
+    Pieces,
+    Read,
+    count_lf,
+    reading,
+)
 from logd.errors import DamagedBatch
 
 WINDOW_BYTES = 64 * 1024
 CHUNK_MESSAGES = 256
-CHUNK_BYTES = 16 * 1024
+CHUNK_BYTES = INFLATE_BYTES
 _MAX_SIZE_DIGITS = 10
 
 
@@ -91,23 +102,13 @@ def _stored(body: Body, window_bytes: int) -> Iterator[Buffer]:
         yield window
 
 
-class _Source:
-    """The stored bytes as a file, for the decompressor."""
-
-    def __init__(self, windows: Iterator[Buffer]) -> None:
-        self._windows = windows
-
-    def read(self, _: int = -1) -> bytes:
-        return bytes(next(self._windows, b""))
-
-
 def _inflated(body: Body, window_bytes: int) -> Iterator[bytes]:
     """The content of the body, in windows."""
     if not body.header.enc.endswith("+zstd"):
         yield from map(bytes, _stored(body, window_bytes))
         return
-    inflater = zstandard.ZstdDecompressor(max_window_size=1 << 27)
-    source = _Source(_stored(body, CHUNK_BYTES))
+    inflater = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
+    source = Pieces(_stored(body, CHUNK_BYTES))
     content = inflater.stream_reader(source, read_size=CHUNK_BYTES)  # type: ignore[arg-type]
     try:
         while window := content.read(window_bytes):

@@ -18,10 +18,12 @@ from logd.batch import (
     body_sum,
     compress,
     encode_header,
+    inflate,
+    inflate_to_store,
     reading,
     scan,
 )
-from logd.errors import DamagedBatch
+from logd.errors import BadRequest, DamagedBatch
 from logd.unpacking import CHUNK_BYTES, CHUNK_MESSAGES, Body, messages, text, verify
 
 ALL = (LINES, SIZED, LINES_ZSTD, SIZED_ZSTD)
@@ -55,6 +57,40 @@ def opened(data: bytes, max_body_bytes: int = 0) -> Body:
     found: Found
     (found,) = scan(reading(data), 0, len(data), max_body_bytes=max_body_bytes)
     return Body.of(found, reading(data))
+
+
+def frame(content: bytes, window_log: int, block_bytes: int) -> bytes:
+    """A zstd frame of blocks that are not compressed."""
+    head = b"\x28\xb5\x2f\xfd" + bytes([2 << 6, (window_log - 10) << 3])
+    blocks = [content[at : at + block_bytes] for at in range(0, len(content), block_bytes)]
+    sizes = [len(block) << 3 for block in blocks]
+    sizes[-1] |= 1  # the last one
+    framed = [n.to_bytes(3, "little") + block for n, block in zip(sizes, blocks, strict=True)]
+    return head + len(content).to_bytes(4, "little") + b"".join(framed)
+
+
+@pytest.mark.parametrize("window_log", [17, 27, 28, 31])
+def test_a_frame_with_any_window_can_be_read(window_log: int) -> None:
+    """`zstd --long=31` makes such frames; no more memory is used than the content takes."""
+    content = b"line\n" * 60_000
+    body = frame(content, window_log, 100_000)
+    data = encode_header(10, 60_000, len(body), 5, LINES_ZSTD, body_sum(body)) + body
+    assert inflate_to_store(body, 1 << 20) == content
+    assert b"".join(text(opened(data), 0, 60_000)) == content
+
+
+@pytest.mark.parametrize(
+    ("content_bytes", "window_log", "block_bytes"),
+    [(300_000, 20, 200_000), (300_000, 10, 100_000), (60_000, 10, 2000)],
+)
+def test_a_frame_that_readers_would_not_accept_is_not_stored(
+    content_bytes: int, window_log: int, block_bytes: int
+) -> None:
+    """Its blocks are larger than zstd allows, which a decoder of whole frames does not notice."""
+    body = frame(b"\n" * content_bytes, window_log, block_bytes)
+    assert inflate(body, 1 << 20) == b"\n" * content_bytes
+    with pytest.raises(BadRequest, match="not one sound zstd frame"):
+        inflate_to_store(body, 1 << 20)
 
 
 @pytest.mark.parametrize("enc", ALL)
