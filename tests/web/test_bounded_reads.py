@@ -236,7 +236,7 @@ def test_a_daemon_stops_while_it_searches_one_large_message(daemon: Daemon) -> N
     """Such a search takes a minute and cannot be interrupted; the stop does not wait for it."""
     line = bytes(random.Random(1).choices(b"ab", k=BOMB_BYTES - 1)) + b"\n"
     push_compressed(daemon, "ab", line, LINES)
-    settle(daemon)
+    wait_until_idle(daemon)
     before_s = daemon.cpu_s()
     with connect(daemon, SEARCH):
         give_up_s = time.monotonic() + HANG_S
