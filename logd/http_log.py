@@ -214,6 +214,7 @@ async def _answer_long(streams: _Streams, send: Send, is_gone: Callable[[], bool
             return
         if out := streams.taken():
             await send({"type": "http.response.body", "body": out, "more_body": True})
+            await asyncio.sleep(0)  # nothing above waits while the client reads quickly
     await send({"type": "http.response.body", "body": b""})
 
 

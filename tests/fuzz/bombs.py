@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import io
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import NamedTuple
 from urllib.parse import urlencode
@@ -208,24 +209,25 @@ class Bombs:
         self._random = random
         self._pushes = _pushes("bombs")
 
-    def each(self) -> list[Bomb]:
-        """One of each kind: every frame plain and as gzip, every encoding, every form of read."""
-        bombs = [
-            self.posted(frame, encoding) for frame in FRAMES for encoding in ("identity", "gzip")
-        ]
-        bombs += [self.posted(FRAMES[0], encoding) for encoding in ENCODINGS]
-        bombs += [
-            self.pushed(enc, listener) for enc in self._pushes for listener in ("tcp", "http")
-        ]
+    def each(self) -> list[Callable[[], Bomb]]:
+        """One of each kind: every frame plain and as gzip, every encoding, every form of read.
+
+        They are made when they are called for: all of them together take a gigabyte."""
+        both, random = ("tcp", "http"), self._random
+        makers: list[Callable[[], Bomb]] = []
+        for frame in FRAMES:
+            makers += [partial(self.posted, frame, encoding) for encoding in ("identity", "gzip")]
+        makers += [partial(self.posted, FRAMES[0], encoding) for encoding in ENCODINGS]
+        makers += [partial(self.pushed, enc, listener) for enc in self._pushes for listener in both]
         for topic in TOPICS:
-            bombs += [self.read(topic, form) for form in READS]
-            bombs += [self.read(topic, "ndjson", grep=self._random.choice(PATTERNS), limit=1)]
-            bombs += [self.follow(topic), self.by_protocol(topic)]
-        bombs += [self.read("search", "text", grep=pattern, limit=0) for pattern in PATTERNS]
-        bombs += [self.asked() for _ in range(5)]
-        bombs += [self.commanded(one, listener) for one in COMMANDS for listener in ("tcp", "http")]
-        bombs += [self.pipelined() for _ in range(5)]
-        return bombs
+            makers += [partial(self.read, topic, form) for form in READS]
+            makers.append(
+                partial(self.read, topic, "ndjson", grep=random.choice(PATTERNS), limit=1)
+            )
+            makers += [partial(self.follow, topic), partial(self.by_protocol, topic)]
+        makers += [partial(self.read, "search", "text", grep=pattern) for pattern in PATTERNS]
+        makers += [partial(self.commanded, one, listener) for one in COMMANDS for listener in both]
+        return [*makers, *[self.asked] * 5, *[self.pipelined] * 5]
 
     def any(self) -> Bomb:
         random = self._random

@@ -174,22 +174,24 @@ def check(daemon: Daemon, watch: Watch, bomb: Bomb) -> tuple[float, int]:
 def test_bombs_on_every_route() -> None:
     random = Random(SEED)
     bombs = Bombs(random)
-    inputs = bombs.each()
-    total = len(inputs) + INPUTS
+    makers = [*bombs.each(), *[bombs.any] * INPUTS]
+    total = len(makers)
     progress, longest_s, most_bytes = Progress("bombs", total), 0.0, 0
-    failures: list[str] = []
+    failures, slowest = list[str](), (0.0, "")
     with target() as (daemon, watch):
         warm_up(daemon)
         watch.is_warm()
-        for number in range(total):
-            bomb = inputs[number] if number < len(inputs) else bombs.any()
+        for number, make in enumerate(makers):
+            bomb = make()
             try:
                 delay_s, growth_bytes = check(daemon, watch, bomb)
                 longest_s, most_bytes = max(longest_s, delay_s), max(most_bytes, growth_bytes)
+                slowest = max(slowest, (delay_s, bomb.name))
             except Failing as failure:
                 failures.append(str(failure))
             told = f", longest delay {longest_s * 1000:.0f} ms, {most_bytes / 1e6:.0f} MB grown"
             progress.at(number, told)
+        progress.tell(total, f"{told}; the longest by {slowest[1][:100]}")
         assert "Traceback" not in daemon.log, daemon.log[-5000:]
         assert not failures, "\n".join(failures)
         assert daemon.stop() == 0, daemon.log
