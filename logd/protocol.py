@@ -394,7 +394,8 @@ class Parser:
         return len(data)
 
     def _refuse(self, error: LogdError, out: list[Request]) -> None:
-        out.append(Refused(error))
+        # Its traceback leads to `out`, and so back to it: only a collection would free both.
+        out.append(Refused(error.with_traceback(None)))
         if error.closes:
             self._close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -158,6 +159,7 @@ class Server:
                 log.warning("topic %s: %s", topic.name, note, extra=said)
 
     def _ready(self) -> None:
+        gc.freeze()  # modules stay: a collection that looks at them too holds the loop for 50 ms
         self._is_ready = True
         self._notifier.tell(READY=1, STATUS=self._status(), MAINPID=os.getpid())
         if self._is_reload_due:
