@@ -60,7 +60,7 @@ async def test_others_are_served_meanwhile(tmp_path: Path, command: bytes, chang
         before = 0
         for _ in range(COUNT):
             before += changed not in (await busy.read_reply()).body
-        assert before < COUNT / 2
+        assert before < 400  # 500 are parsed at a time, and a turn of 5 ms ends before that
         await other.expect(b"OK 1 1\r\n")
 
 
