@@ -205,7 +205,7 @@ def test_wrong_options(tmp_path: Path, archive: Path, run: Run) -> None:
         (["history", archive, "--grep", "("], "--grep ( is no regular expression"),
         (["history", archive, "--where", "nonsense = 1"], "nonsense"),
         (["history", archive, "--where", "value ="], "Syntax error"),
-        (["history", archive, "--format", "{nope}"], "--format knows"),
+        (["history", archive, "--format", "{nope}"], "--format has a field that is not known"),
         (["history", archive, "--since", "yesterday"], "--since yesterday is no time"),
         (["history", archive, "--until", "soon"], "--until soon is no time"),
         (["history", archive, "--to-file", "a", "--into", "b"], "not both"),
