@@ -9,7 +9,7 @@
 #     -e LOGD_ALLOW_ANONYMOUS=yes logd
 #
 # Settings come behind the image's name (logd --fsync always) or as LOGD_<NAME> variables. The steps
-# are those of docs/operations.md, on the same Debian; tests/operations runs them in a clean root.
+# are those of docs/operations.md, on the same Debian; tests/integration/operations runs them in a clean root.
 
 FROM debian:bookworm-slim AS build
 

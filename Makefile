@@ -49,7 +49,7 @@ help:
 	@echo "make clean   remove the environment and what was built; your data stays"
 
 # What is compiled is built anew when its source has changed.
-$(READY): pyproject.toml constraints.txt logd/_lines.c $(wildcard logd/*.pxd) logd/express.py logd/intake.py
+$(READY): pyproject.toml constraints.txt logd/_native.c $(wildcard logd/*/*.pxd) logd/storage/single_push.py logd/client/message_append.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "logd needs Python 3.11 or later; $(PYTHON) is older. Try: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || ./packages.sh python3-venv
@@ -93,56 +93,56 @@ unit: $(READY)
 	$(call run_part,tests/unit)
 
 integration: $(READY)
-	$(call run_part,tests/integration)
+	$(call run_part,$(addprefix tests/integration/,cli daemon docs forward protocol))
 
 clients: $(READY)
-	$(call run_part,tests/clients)
+	$(call run_part,tests/integration/clients)
 
 damage: $(READY)
-	$(call run_part,tests/damage)
+	$(call run_part,tests/integration/storage)
 
 faults: $(READY)
-	$(call run_part,tests/faults)
+	$(call run_part,tests/integration/faults)
 
 web: $(READY) packages shippers
-	$(call run_part,tests/web)
+	$(call run_part,tests/integration/web)
 
 # Who must not get in, and how much of them there may be: tokens, TLS, limits, floods.
 security: $(READY)
-	$(PYTEST) -n 2 --dist loadfile -m 'not alone' tests/security
-	$(PYTEST) -m alone tests/security
+	$(PYTEST) -n 2 --dist loadfile -m 'not alone' tests/integration/security
+	$(PYTEST) -m alone tests/integration/security
 
 # The page in a real browser, one test after the other: they share it. Pictures of it are left in build/screenshots.
 browser: $(READY) browser-packages
-	$(PYTEST) tests/browser
+	$(PYTEST) tests/integration/browser
 
 # The units, the container, backups, and an installation in a clean Debian below build/.
 operations: $(READY) packages operations-packages
-	$(call run_files,tests/operations)
+	$(call run_files,tests/integration/operations)
 
 # Spark with real daemons: reading, writing, streams that are killed, and a cluster on this machine.
 spark: $(READY) spark-packages
 	@$(MAKE) --no-print-directory $(SPARK_READY) || echo "tests with Spark will be skipped"
-	$(call run_files,tests/spark)
+	$(call run_files,tests/integration/spark)
 
 # Archive, history and import: with Spark, an object store, and kills.
 pipeline: $(READY) packages spark-packages
 	@$(MAKE) --no-print-directory $(PIPELINE_READY) || echo "tests of the archive will be skipped"
-	$(call run_files,tests/pipeline)
+	$(call run_files,tests/integration/archive)
 
 test-faults: $(READY) packages spark-packages
 	@$(MAKE) --no-print-directory $(PIPELINE_READY) || echo "tests with Spark will be skipped"
-	LOGD_LONG=1 $(BIN)/pytest --timeout 0 tests/clients tests/damage tests/faults tests/spark tests/pipeline \
-		tests/operations/test_backup.py tests/operations/test_backup_under_load.py \
-		tests/unit/test_beside_model.py tests/unit/test_forward_model.py tests/integration/forward \
-		tests/web/test_bounded_reads.py
+	LOGD_LONG=1 $(BIN)/pytest --timeout 0 $(addprefix tests/integration/,clients storage faults spark archive) \
+		tests/integration/operations/test_backup.py tests/integration/operations/test_backup_under_load.py \
+		tests/unit/test_backup_model.py tests/unit/test_forward_model.py tests/integration/forward \
+		tests/integration/web/test_bounded_reads.py
 
 # Inputs by the thousand, right and wrong. SEED=n draws others, or again those of a run that failed.
 fuzz: $(READY) fuzz-packages
-	LOGD_SEED=$(SEED) $(PYTEST) -s tests/fuzz
+	LOGD_SEED=$(SEED) $(PYTEST) -s tests/integration/fuzz
 
 test-fuzz: $(READY) fuzz-packages
-	LOGD_LONG=1 LOGD_SEED=$(SEED) $(PYTEST) --timeout 0 -s tests/fuzz
+	LOGD_LONG=1 LOGD_SEED=$(SEED) $(PYTEST) --timeout 0 -s tests/integration/fuzz
 
 fuzz-packages: $(READY)
 	@$(MAKE) --no-print-directory $(FUZZ_READY) || \
@@ -161,15 +161,15 @@ packages:
 shippers: build/npm/ready build/clients/ready build/clients-elasticsearch-8/ready
 	@./unpack.sh build/shippers $(SHIPPERS) || echo "tests with rsyslog, syslog-ng or promtool will be skipped"
 
-build/npm/ready: tests/web/package.json
+build/npm/ready: tests/integration/web/package.json
 	@mkdir -p build/npm && cp $< build/npm/
 	@{ command -v npm >/dev/null || ./packages.sh nodejs npm; } && \
 		npm install --prefix build/npm --silent --no-audit --no-fund --no-progress && touch $@ || \
 		echo "tests with clients for Node.js will be skipped"
 
 # Third-party clients for Python, each set in its own directory: two versions of elasticsearch-py cannot share one.
-build/clients/ready: tests/web/requirements.txt
-build/clients-elasticsearch-8/ready: tests/web/requirements-elasticsearch-8.txt
+build/clients/ready: tests/integration/web/requirements.txt
+build/clients-elasticsearch-8/ready: tests/integration/web/requirements-elasticsearch-8.txt
 build/clients/ready build/clients-elasticsearch-8/ready: constraints.txt | $(READY)
 	@rm -rf $(@D)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt --target $(@D) \
@@ -182,7 +182,7 @@ browser-packages:
 operations-packages:
 	@./packages.sh systemd debootstrap util-linux || echo "tests of the units will be skipped, and say so"
 	@./unpack.sh build/prometheus prometheus || echo "tests with promtool will be skipped, and say so"
-	@tests/operations/debian-root.sh build/debian || echo "tests in a clean Debian will be skipped, and say so"
+	@tests/integration/operations/debian-root.sh build/debian || echo "tests in a clean Debian will be skipped, and say so"
 
 # Spark runs on Java, 17 or later.
 spark-packages:

@@ -11,11 +11,11 @@ import os
 import time
 from pathlib import Path
 
-from logd import files
 from logd.batch import LINES, body_sum, encode_header
-from logd.checkpoint import Checkpoint, State
-from logd.index import Entry, Index
-from logd.producers import Producers
+from logd.storage import topic_files
+from logd.storage.checkpoint import Checkpoint, CheckpointState
+from logd.storage.index import Index, IndexEntry
+from logd.storage.producers import Producers
 
 PARTITION_BYTES = 256 << 20  # where the daemon rolls
 BODY_BYTES = 256 << 10
@@ -32,9 +32,9 @@ def make_topic(directory: Path, total_bytes: int) -> None:
         ids = Producers().encode(offset, size)
     path.with_suffix(".ids").write_bytes(ids)
     (directory / f"{offset:020d}.log").touch()
-    state = State(partition=offset, next=offset, since_ms=time_ms)
-    (directory / files.CHECKPOINT).write_bytes(Checkpoint.blank(state))
-    (directory / files.META).write_bytes(files.encode_meta("0" * 32, time_ms))
+    state = CheckpointState(partition=offset, next=offset, since_ms=time_ms)
+    (directory / topic_files.CHECKPOINT).write_bytes(Checkpoint.blank(state))
+    (directory / topic_files.META).write_bytes(topic_files.encode_meta("0" * 32, time_ms))
 
 
 def _make_partition(path: Path, first: int, time_ms: int) -> tuple[int, int]:
@@ -48,7 +48,7 @@ def _make_partition(path: Path, first: int, time_ms: int) -> tuple[int, int]:
             os.pwrite(file.fileno(), b"\n", end - 1)
             index.note(offset, position, time_ms)
             offset, position = offset + 1, end
-    index.append(Entry(offset, position, time_ms))
+    index.append(IndexEntry(offset, position, time_ms))
     path.with_suffix(".index").write_bytes(index.encoded())
     return offset, position
 

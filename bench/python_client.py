@@ -6,7 +6,7 @@ import time
 
 from bench.client_task import Task, run, sizes, task_from_arguments
 from logd import Client, Endpoint, Reader, Writer
-from logd.addresses import Target
+from logd.wire.addresses import Target
 
 
 def target(task: Task) -> Target:

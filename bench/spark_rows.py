@@ -28,7 +28,7 @@ SPLITS = 8
 def why_not() -> str | None:
     if find_spec("pyspark") is None:
         return "PySpark is not installed; `make bench` installs it"
-    from pyspark_logd.session import why_no_java
+    from pyspark_logd.spark_session import why_no_java
 
     return why_no_java()
 
@@ -109,8 +109,8 @@ def splitting(setting: Setting) -> Iterator[Contestants]:
         yield {LOGD: Skip(reason)}
         return
     with filled(setting) as (peer, topic, _):
+        from pyspark_logd.arrow_columns import SCHEMA
         from pyspark_logd.batch_reader import BatchReader
-        from pyspark_logd.columns import SCHEMA
         from pyspark_logd.options import read_options
 
         given = {"host": peer.address, "subscribe": topic, "minPartitions": str(SPLITS)}

@@ -58,7 +58,7 @@ def start_with_partitions(setting: Setting) -> Iterator[Contestants]:
 @contextmanager
 def check(setting: Setting) -> Iterator[Contestants]:
     """The scan behind `log-cli check`, over a topic that is in the page cache."""
-    from logd import offline
+    from logd.offline import integrity
 
     with scratch(setting) as place:
         load = batches_for(setting.sizes.topic_bytes)
@@ -68,7 +68,7 @@ def check(setting: Setting) -> Iterator[Contestants]:
 
         def scan() -> Sample:
             start = time.perf_counter()
-            report = offline.check(directory).report
+            report = integrity.check(directory).report
             seconds = time.perf_counter() - start
             if report.damages or report.cut_bytes:
                 raise BenchError(f"the check found damage: {report}")

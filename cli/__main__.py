@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from cli import connect, failures
+from cli import connection_options, exit_codes
 from cli.archive import archive
 from cli.archive_partition import archive_partition
 from cli.backup import backup, restore
@@ -25,7 +25,7 @@ from cli.check import check
 from cli.forward import forward
 from cli.history import history
 from cli.import_ import import_
-from cli.output import notice
+from cli.message_formats import notice
 from cli.ping import ping
 from cli.read import read
 from cli.repair import repair
@@ -89,18 +89,18 @@ Version = Annotated[
 @app.callback()
 def everywhere(
     ctx: typer.Context,
-    host: connect.GlobalHost = connect.DEFAULT_HOST,
-    token_file: connect.TokenFile = None,
-    ca: connect.Ca = None,
-    cert: connect.Cert = None,
-    key: connect.Key = None,
+    host: connection_options.GlobalHost = connection_options.DEFAULT_HOST,
+    token_file: connection_options.TokenFile = None,
+    ca: connection_options.Ca = None,
+    cert: connection_options.Cert = None,
+    key: connection_options.Key = None,
     version: Version = False,
 ) -> None:
-    ctx.obj = connect.Everywhere(host, token_file, ca, cert, key)
+    ctx.obj = connection_options.Everywhere(host, token_file, ca, cert, key)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    raise failures.Terminated
+    raise exit_codes.Terminated
 
 
 def main() -> None:
@@ -109,16 +109,16 @@ def main() -> None:
         app(prog_name="log-cli")
     except SystemExit as end:
         # Only Typer itself ends this way: it has said what is wrong, with its own code for it.
-        if end.code == failures.INTERRUPTED:
+        if end.code == exit_codes.INTERRUPTED:
             end_line()
-        sys.exit(failures.USAGE if end.code == failures.TYPER_USAGE else end.code)
+        sys.exit(exit_codes.USAGE if end.code == exit_codes.TYPER_USAGE else end.code)
     except KeyboardInterrupt:
         end_line()
-        sys.exit(failures.INTERRUPTED)
-    except failures.Terminated:
-        sys.exit(failures.TERMINATED)
+        sys.exit(exit_codes.INTERRUPTED)
+    except exit_codes.Terminated:
+        sys.exit(exit_codes.TERMINATED)
     except Exception as error:
-        explained = failures.explain(error)
+        explained = exit_codes.explain(error)
         if explained is None:
             raise
         code, sentence = explained

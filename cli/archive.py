@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import connect, failures, jobs
+from cli import connection_options, exit_codes, spark_jobs
+from cli.message_formats import Table, json_line, notice, stdout, table
+from cli.message_output import Quiet
 from cli.numbers import bytes_text
-from cli.output import Table, json_line, notice, stdout, table
-from cli.show import Quiet
-from logd.shown import counted
+from logd.wire.text import counted
 
 if TYPE_CHECKING:
-    from logd.pipeline.archive import Report
+    from logd.archive.archive_job import ArchiveReport
 
 HEAD = ("TOPIC", "MESSAGES", "ALREADY", "WRITTEN", "LOST", "GONE", "HELD", "FILES", "BYTES")
 
@@ -25,15 +25,15 @@ NoJoin = Annotated[bool, typer.Option("--no-join", help="Leave small files as th
 
 def archive(
     ctx: typer.Context,
-    archive: jobs.Archive,
-    topic: jobs.Topics = None,
+    archive: spark_jobs.Archive,
+    topic: spark_jobs.Topics = None,
     list_: List = False,
     no_join: NoJoin = False,
-    master: jobs.Master = None,
-    store_options: jobs.StoreOptions = None,
-    output: jobs.Output = Table.text,
+    master: spark_jobs.Master = None,
+    store_options: spark_jobs.StoreOptions = None,
+    output: spark_jobs.Output = Table.text,
     quiet: Quiet = False,
-    host: connect.Host = None,
+    host: connection_options.Host = None,
 ) -> None:
     """Archive what the daemon has and the archive has not.
 
@@ -43,27 +43,29 @@ def archive(
     log-cli archive /var/archive
     log-cli archive s3://bucket/logs 'web-*' --store-options keys.toml
     """
-    store = jobs.open_archive(archive, store_options)
+    store = spark_jobs.open_archive(archive, store_options)
     if list_:
-        from logd.pipeline.manifest import Manifest
+        from logd.archive.manifest import Manifest
 
         files = Manifest(store).existing().files
         with stdout() as out:
             out.write("".join(f"{path}\n" for path in sorted(files)).encode())
         return
-    from logd.pipeline.archive import Archiver
+    from logd.archive.archive_job import Archiver
 
-    start = jobs.spark("archive", master, quiet)
-    archiver = Archiver(store, connect.address(ctx, host), start, lambda text: notice(text, quiet))
+    start = spark_jobs.spark("archive", master, quiet)
+    archiver = Archiver(
+        store, connection_options.address(ctx, host), start, lambda text: notice(text, quiet)
+    )
     report = archiver.run(topic or [], compacts=not no_join)
     _print(store.url, report, output)
     for name in report.damaged:
         notice(f"{name} is damaged and was left out; see `log-cli check`, then run this again")
     if report.damaged:
-        raise typer.Exit(failures.LOSS)
+        raise typer.Exit(exit_codes.LOSS)
 
 
-def _print(url: str, report: Report, output: Table) -> None:
+def _print(url: str, report: ArchiveReport, output: Table) -> None:
     with stdout() as out:
         if output is Table.json:
             counts = [one._asdict() for one in report.topics]

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from cli import jobs
-from cli.failures import Misuse
-from logd.shown import counted
+from cli import spark_jobs
+from cli.exit_codes import Misuse
+from logd.wire.text import counted
 
 Partition = Annotated[
     Path,
@@ -22,7 +22,7 @@ VARIABLES = ("LOGD_TOPIC", "LOGD_FIRST", "LOGD_NEXT")
 
 
 def archive_partition(
-    archive: jobs.Archive, file: Partition, store_options: jobs.StoreOptions = None
+    archive: spark_jobs.Archive, file: Partition, store_options: spark_jobs.StoreOptions = None
 ) -> None:
     """Archive one partition file, as a delete hook.
 
@@ -31,14 +31,14 @@ def archive_partition(
     \b
     delete-hook = ["/opt/logd/bin/log-cli", "archive-partition", "/var/archive"]
     """
-    store = jobs.open_archive(archive, store_options, "numpy", "pyarrow")
-    from logd.commands import checked_topic
-    from logd.pipeline.partition_file import archive_partition as archive_file
-    from logd.pipeline.ranges import Range
+    store = spark_jobs.open_archive(archive, store_options, "numpy", "pyarrow")
+    from logd.archive.offset_ranges import OffsetRange
+    from logd.archive.partition_file import archive_partition as archive_file
+    from logd.wire.commands import checked_topic
 
     try:
         topic, first, next_ = (os.environ[name] for name in VARIABLES)
-        range_ = Range(int(first), int(next_))
+        range_ = OffsetRange(int(first), int(next_))
     except (KeyError, ValueError):
         raise Misuse(
             f"this is for the daemon to run, which sets {', '.join(VARIABLES)};"

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import failures
-from cli.failures import Misuse
+from cli import exit_codes
+from cli.check_report import Output, Topics, print_reports
+from cli.exit_codes import Misuse
+from cli.message_formats import Table, json_line, notice, stdout
+from cli.message_output import Quiet
 from cli.numbers import bytes_text
-from cli.output import Table, json_line, notice, stdout
 from cli.progress import progress
-from cli.reports import Output, Topics, print_reports
-from cli.show import Quiet
-from logd.shown import counted
+from logd.wire.text import counted
 
 if TYPE_CHECKING:
-    from logd.backup import Copied
+    from logd.offline.backup import Copied
 
 Source = Annotated[
     Path,
@@ -62,7 +62,7 @@ def backup(
     """
     is_whole = _copy(data_dir, to, topic or [], check, output, quiet)
     if not is_whole:
-        raise typer.Exit(failures.LOSS)
+        raise typer.Exit(exit_codes.LOSS)
 
 
 def restore(
@@ -83,15 +83,17 @@ def restore(
         raise Misuse(f"{data_dir} has topics already; restore into an empty directory")
     is_whole = _copy(from_, data_dir, topic or [], True, output, quiet)
     if not is_whole:
-        raise typer.Exit(failures.LOSS)
+        raise typer.Exit(exit_codes.LOSS)
 
 
 def _copy(
     source: Path, target: Path, names: list[str], check: bool, output: Table, quiet: bool
 ) -> bool:
     """Copy, say what was done, check if asked. Is all of it there and sound?"""
-    from logd import disk, offline, store
-    from logd.backup import back_up, to_copy_bytes, topics_of
+    from logd import store
+    from logd.offline import integrity
+    from logd.offline.backup import back_up, to_copy_bytes, topics_of
+    from logd.storage import disk
 
     directories, others = topics_of(source, names)
     for other in others:
@@ -109,8 +111,8 @@ def _copy(
     sound = not any(each.problem or each.damages for each in done)
     if check:
         there = [topics / each.topic for each in done if (topics / each.topic).is_dir()]
-        with progress("checking", sum(map(offline.size_of, there)), quiet) as advance:
-            reports = [offline.check(directory, advance).report for directory in there]
+        with progress("checking", sum(map(integrity.size_of, there)), quiet) as advance:
+            reports = [integrity.check(directory, advance).report for directory in there]
         print_reports(reports, output)
         sound = sound and not any(report.damages or report.cut_bytes for report in reports)
     del lock

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from cli import connect
+from cli import connection_options
 from cli.completion import complete_topic
 from cli.latency import Latencies
+from cli.message_formats import Table, json_line, notice, stdout
+from cli.message_output import Quiet
 from cli.numbers import bytes_text, count_text
-from cli.output import Table, json_line, notice, stdout
 from cli.progress import Advance, bar, is_watched
-from cli.show import Quiet
-from logd.shown import counted
+from logd.wire.text import counted
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from logd.addresses import Target
+    from logd.wire.addresses import Target
 
 Topic = Annotated[
     str | None,
@@ -79,7 +79,7 @@ def bench(
     read: ReadBack = False,
     output: Output = Table.text,
     quiet: Quiet = False,
-    host: connect.Host = None,
+    host: connection_options.Host = None,
 ) -> None:
     """Push as fast as the daemon takes it, and measure.
 
@@ -88,7 +88,7 @@ def bench(
     \b
     log-cli bench --messages 200000 --size 500 --read
     """
-    address = connect.address(ctx, host)
+    address = connection_options.address(ctx, host)
     name = topic or f"bench-{os.urandom(4).hex()}"
     shares = batches_of(messages, max(1, batch_bytes // (size + 1)), connections)
     with _bar(f"pushing {name}", messages, quiet) as advance:
@@ -156,7 +156,7 @@ def _pusher(
     address: Target, topic: str, share: list[tuple[int, int]], size: int, advance: Advance
 ) -> Work:
     def push() -> Measured:
-        from logd.client import Client
+        from logd.client.client import Client
 
         latencies, pushed = Latencies(), 0
         with Client(address) as client:
@@ -175,7 +175,7 @@ def _pusher(
 
 def _first_offset(address: Target, topic: str, messages: int) -> int:
     """Where the newest so many messages start; others may have pushed between them."""
-    from logd.client import Client
+    from logd.client.client import Client
 
     with Client(address) as client:
         (info,) = client.topics(topic)
@@ -184,7 +184,7 @@ def _first_offset(address: Target, topic: str, messages: int) -> int:
 
 def _reader(address: Target, topic: str, first: int, messages: int, advance: Advance) -> Work:
     def read() -> Measured:
-        from logd.reader import Reader
+        from logd.client.reader import Reader
 
         latencies, size, got = Latencies(), 0, 0
         with Reader(address, topic, start=first, limit=messages) as reader:

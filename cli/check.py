@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from cli import failures
-from cli.output import Table
+from cli import exit_codes
+from cli.check_report import Output, Topics, print_reports
+from cli.message_formats import Table
+from cli.message_output import Quiet
 from cli.progress import progress
-from cli.reports import Output, Topics, print_reports
-from cli.show import Quiet
 
 DataDir = Annotated[
     Path,
@@ -31,14 +31,15 @@ def check(
     \b
     log-cli check --data-dir data
     """
-    from logd import offline, store
+    from logd import store
+    from logd.offline import integrity
 
-    directories = offline.topic_directories(data_dir, topic or [])
+    directories = integrity.topic_directories(data_dir, topic or [])
     lock = store.lock(data_dir)
-    total_bytes = sum(map(offline.size_of, directories))
+    total_bytes = sum(map(integrity.size_of, directories))
     with progress("checking", total_bytes, quiet) as advance:
-        reports = [offline.check(directory, advance).report for directory in directories]
+        reports = [integrity.check(directory, advance).report for directory in directories]
     print_reports(reports, output)
     del lock
     if any(report.damages or report.cut_bytes for report in reports):
-        raise typer.Exit(failures.LOSS)
+        raise typer.Exit(exit_codes.LOSS)

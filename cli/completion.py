@@ -8,8 +8,8 @@ from typing import Any
 
 import typer
 
-from cli import connect
-from cli.failures import Misuse
+from cli import connection_options
+from cli.exit_codes import Misuse
 
 TIMEOUT_S = 0.5  # a person waits for it
 
@@ -28,12 +28,12 @@ def _names(ctx: typer.Context) -> list[str]:
     data_dir = _typed(ctx, "data_dir")
     if data_dir:
         return [path.name for path in (Path(data_dir) / "topics").iterdir() if path.is_dir()]
-    from logd.client import Client
+    from logd.client.client import Client
 
-    host = _typed(ctx, "host") or os.environ.get("LOGD_HOST") or connect.DEFAULT_HOST
-    names = connect.Everywhere._fields[1:]
+    host = _typed(ctx, "host") or os.environ.get("LOGD_HOST") or connection_options.DEFAULT_HOST
+    names = connection_options.Everywhere._fields[1:]
     shown = [_typed(ctx, name) or os.environ.get(f"LOGD_{name.upper()}") for name in names]
-    target = connect.endpoint(connect.Everywhere(host, *shown), [host])
+    target = connection_options.endpoint(connection_options.Everywhere(host, *shown), [host])
     with Client(target, timeout_s=TIMEOUT_S) as client:
         return [info.topic for info in client.topics()]
 

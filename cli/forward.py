@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import connect, failures
-from cli.failures import Misuse
-from cli.output import notice
-from cli.show import Quiet
+from cli import connection_options, exit_codes
+from cli.exit_codes import Misuse
+from cli.message_formats import notice
+from cli.message_output import Quiet
 
 if TYPE_CHECKING:
     from logd.forward.forwarder import Forwarder, Render
@@ -110,32 +110,32 @@ def forward(
     log-cli forward /var/log/syslog --topic syslog
     log-cli forward '/var/log/nginx/*.log' --topic web --parse combined
     """
-    from logd.commands import checked_topic
-    from logd.forward.chain import Patience
-    from logd.forward.forwarder import Forwarder, Options, remember
-    from logd.forward.lines import PIECE_LINES, Limits
+    from logd.forward.forwarder import Forwarder, ForwardOptions, remember
+    from logd.forward.lines import PIECE_LINES, LineLimits
     from logd.forward.paths import Patterns
-    from logd.forward.spooled import Outbox, leftover
-    from logd.forward.state import StateDir, default_path
+    from logd.forward.rotation import RotationWait
+    from logd.forward.spooled_output import SpooledOutput, leftover
+    from logd.forward.state_directory import StateDir, default_path
+    from logd.wire.commands import checked_topic
 
     def say(text: str) -> None:
         notice(text, quiet)
 
     fields = _fields(field or [])
-    target = connect.address(ctx, *(host or []))
+    target = connection_options.address(ctx, *(host or []))
     per_line = 4096 if add_path else 1 + len(repr(fields))
-    options = Options(
+    options = ForwardOptions(
         Patterns(paths, exclude or []),
         render=_render(parse, fields, add_path),
-        limits=Limits(max_line_bytes, max(1, min(PIECE_LINES, PIECE_BUDGET_BYTES // per_line))),
-        patience=Patience(rotated_line_s=0.0 if once else 1.0, partial_s=flush_partial),
+        limits=LineLimits(max_line_bytes, max(1, min(PIECE_LINES, PIECE_BUDGET_BYTES // per_line))),
+        patience=RotationWait(rotated_line_s=0.0 if once else 1.0, partial_s=flush_partial),
         from_end=from_end,
         once=once,
         spool_bytes=spool_bytes,
     )
     state = StateDir(state_dir or default_path(checked_topic(topic)), checked_topic(topic))
     memory = remember(state, lambda after: leftover(state.spool, after))
-    outbox = Outbox(target, topic, state.spool, say)
+    outbox = SpooledOutput(target, topic, state.spool, say)
     try:
         forwarder = Forwarder(state, memory, outbox, options, say)
         _obey_signals(forwarder)
@@ -145,7 +145,7 @@ def forward(
     finally:
         outbox.close()
     if outbox.refused_lines:
-        raise typer.Exit(failures.LOSS)
+        raise typer.Exit(exit_codes.LOSS)
 
 
 def _obey_signals(forwarder: Forwarder) -> None:
@@ -161,11 +161,11 @@ def _obey_signals(forwarder: Forwarder) -> None:
 
 
 def _render(parse: str, fields: dict[str, str], add_path: bool) -> Render | None:
-    from logd.forward.forms import Form, renderer
+    from logd.forward.line_formats import LineFormat, renderer
 
     if parse not in FORMS:
         raise Misuse(f"--parse {parse} is not known; write one of {', '.join(FORMS)}")
-    return renderer(Form(parse), fields, add_path=add_path)
+    return renderer(LineFormat(parse), fields, add_path=add_path)
 
 
 def _fields(texts: list[str]) -> dict[str, str]:

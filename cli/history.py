@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import connect, failures, jobs, source
-from cli.answers import Rendering, show, to_topic, write_file
-from cli.failures import Misuse
+from cli import connection_options, exit_codes, source, spark_jobs
+from cli.exit_codes import Misuse
+from cli.history_output import Rendering, show, to_topic, write_file
 from cli.import_ import UntilTime
-from cli.output import Form, notice
+from cli.message_formats import OutputFormat, notice
+from cli.message_output import Output, Quiet, Template
 from cli.read import Limit, Since
-from cli.show import Output, Quiet, Template
-from logd.shown import counted
+from logd.wire.text import counted
 
 if TYPE_CHECKING:
-    from logd.pipeline.history import Counts
+    from logd.archive.history_job import HistoryCounts
 
 Grep = Annotated[
     str | None,
@@ -48,8 +48,8 @@ ArchiveOnly = Annotated[
 
 def history(
     ctx: typer.Context,
-    archive: jobs.Archive,
-    topic: jobs.Topics = None,
+    archive: spark_jobs.Archive,
+    topic: spark_jobs.Topics = None,
     since: Since = None,
     until: UntilTime = None,
     grep: Grep = None,
@@ -59,12 +59,12 @@ def history(
     into: IntoTopic = None,
     append: Append = False,
     archive_only: ArchiveOnly = False,
-    output: Output = Form.text,
+    output: Output = OutputFormat.text,
     format: Template = None,
-    master: jobs.Master = None,
-    store_options: jobs.StoreOptions = None,
+    master: spark_jobs.Master = None,
+    store_options: spark_jobs.StoreOptions = None,
     quiet: Quiet = False,
-    host: connect.Host = None,
+    host: connection_options.Host = None,
 ) -> None:
     """Search the archive and the daemon as one.
 
@@ -78,16 +78,16 @@ def history(
     """
     if to_file is not None and into is not None:
         raise Misuse("give --to-file or --into, not both")
-    store = jobs.open_archive(archive, store_options)
-    from logd.pipeline.history import History, Question, wrong_with
+    store = spark_jobs.open_archive(archive, store_options)
+    from logd.archive.history_job import History, HistoryQuery, wrong_with
 
     if grep is not None and (problem := wrong_with(grep)):
         raise Misuse(f"--grep {grep} is no regular expression: {problem}")
-    address = connect.address(ctx, host)
+    address = connection_options.address(ctx, host)
     topics = topic or []
-    question = Question(topics, jobs.window(since, until), grep, where, limit)
+    question = HistoryQuery(topics, spark_jobs.window(since, until), grep, where, limit)
     job = History(
-        store, None if archive_only else address, jobs.spark("history", master, quiet),
+        store, None if archive_only else address, spark_jobs.spark("history", master, quiet),
         lambda text: notice(text, quiet),
     )  # fmt: skip
     rendering = Rendering(output, format, len(topics) != 1 or source.is_glob(topics[0]))
@@ -101,10 +101,10 @@ def history(
     for name in job.damaged:
         notice(f"{name} is damaged, and what is not archived of it left out; see `log-cli check`")
     if job.damaged:
-        raise typer.Exit(failures.LOSS)
+        raise typer.Exit(exit_codes.LOSS)
 
 
-def _summary(counts: Counts) -> str:
+def _summary(counts: HistoryCounts) -> str:
     looked = f"{counts.archived} archived and {counted(counts.live, 'other')} in the daemon"
     missing = f"; in neither any more: {counts.missing}" if counts.missing else ""
     return f"found {counted(counts.found, 'message')}, looked at {looked}{missing}"

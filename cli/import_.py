@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from cli import connect, jobs
-from cli.output import Table, json_line, notice, stdout, table
+from cli import connection_options, spark_jobs
+from cli.message_formats import Table, json_line, notice, stdout, table
+from cli.message_output import Quiet
 from cli.read import Since
-from cli.show import Quiet
 
 Into = Annotated[
     str | None,
@@ -21,16 +21,16 @@ HEAD = ("TOPIC", "INTO", "MESSAGES", "ALREADY", "WRITTEN")
 
 def import_(
     ctx: typer.Context,
-    archive: jobs.Archive,
-    topic: jobs.Topics = None,
+    archive: spark_jobs.Archive,
+    topic: spark_jobs.Topics = None,
     into: Into = None,
     since: Since = None,
     until: UntilTime = None,
-    master: jobs.Master = None,
-    store_options: jobs.StoreOptions = None,
-    output: jobs.Output = Table.text,
+    master: spark_jobs.Master = None,
+    store_options: spark_jobs.StoreOptions = None,
+    output: spark_jobs.Output = Table.text,
     quiet: Quiet = False,
-    host: connect.Host = None,
+    host: connection_options.Host = None,
 ) -> None:
     """Write archived messages to a daemon, each once.
 
@@ -39,12 +39,13 @@ def import_(
     \b
     log-cli import /var/archive app --into app-again --since 2026-01-31T00:00:00Z
     """
-    store = jobs.open_archive(archive, store_options)
-    from logd.pipeline.imports import import_ as run
+    store = spark_jobs.open_archive(archive, store_options)
+    from logd.archive.import_job import import_ as run
 
     counts = run(
-        store, connect.address(ctx, host), topic or [], into, jobs.window(since, until),
-        jobs.spark("import", master, quiet), lambda text: notice(text, quiet),
+        store, connection_options.address(ctx, host), topic or [], into,
+        spark_jobs.window(since, until),
+        spark_jobs.spark("import", master, quiet), lambda text: notice(text, quiet),
     )  # fmt: skip
     with stdout() as out:
         if output is Table.json:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cli.numbers import bytes_text, count_text
-from cli.screen import escape_text
+from cli.terminal_text import escape_text
 
 if TYPE_CHECKING:
     from rich.progress import Task

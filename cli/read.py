@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli import connect, source
+from cli import connection_options, source
 from cli.completion import complete_topic
-from cli.failures import Misuse
-from cli.output import Form, each_renderer, is_raw, notice, renderer
-from cli.progress import LONG_BYTES, Advance, bar, is_watched
-from cli.show import (
+from cli.exit_codes import Misuse
+from cli.message_formats import OutputFormat, each_renderer, is_raw, notice, renderer
+from cli.message_output import (
     Follow,
     Output,
     Quiet,
@@ -29,12 +28,13 @@ from cli.show import (
     show_consumed,
     show_several,
 )
-from cli.since import parse_since
+from cli.points_in_time import parse_since
+from cli.progress import LONG_BYTES, Advance, bar, is_watched
 
 if TYPE_CHECKING:
-    from logd.commands import TopicInfo
-    from logd.reader import Reader
-    from logd.requests import Where
+    from logd.client.reader import Reader
+    from logd.wire.commands import TopicInfo
+    from logd.wire.requests import Where
 
 Offset = Annotated[
     str | None, typer.Option(metavar="N|first|next", help="Start here. [default: first]")
@@ -96,11 +96,11 @@ def read(
     cursor: Cursor = None,
     cursor_file: CursorFile = None,
     merge: Merge = "time",
-    output: Output = Form.text,
+    output: Output = OutputFormat.text,
     format: Template = None,
     quiet: Quiet = False,
     data_dir: source.Files = None,
-    host: connect.Host = None,
+    host: connection_options.Host = None,
 ) -> None:
     """Print messages of a topic, or of several.
 
@@ -188,15 +188,15 @@ def _place(offset: str | None, tail: int | None, since: str | None, now_ms: int)
     if tail is not None:
         return {"tail": tail}
     if since is not None:
-        from logd.requests import At
+        from logd.wire.requests import At
 
         return {"start": At(parse_since(since, now_ms))}
     return {"start": "first" if offset is None else _offset(offset)}
 
 
 def _offset(text: str) -> Where:
-    from logd.commands import checked_where
     from logd.errors import BadRequest
+    from logd.wire.commands import checked_where
 
     try:
         return checked_where(text)

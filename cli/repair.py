@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from cli import failures
+from cli import exit_codes
 from cli.check import DataDir
-from cli.output import Table, notice
+from cli.check_report import Output, Topics, print_reports
+from cli.message_formats import Table, notice
+from cli.message_output import Quiet
 from cli.progress import progress
-from cli.reports import Output, Topics, print_reports
-from cli.show import Quiet
 
 DryRun = Annotated[
     bool, typer.Option("--dry-run", "-n", help="Say what would be done, and do nothing.")
@@ -38,14 +38,15 @@ def repair(
     \b
     log-cli repair --data-dir data --dry-run
     """
-    from logd import offline, store
+    from logd import store
+    from logd.offline import integrity
 
-    directories = offline.topic_directories(data_dir, topic or [])
+    directories = integrity.topic_directories(data_dir, topic or [])
     lock = store.lock(data_dir)
-    total_bytes = sum(map(offline.size_of, directories))
+    total_bytes = sum(map(integrity.size_of, directories))
     with progress("reading" if dry_run else "repairing", total_bytes, quiet) as advance:
         reports = [
-            offline.repair(directory, accept_loss=accept_loss, dry_run=dry_run, progress=advance)
+            integrity.repair(directory, accept_loss=accept_loss, dry_run=dry_run, progress=advance)
             for directory in directories
         ]
     print_reports(reports, output, repaired=not dry_run)
@@ -54,4 +55,4 @@ def repair(
         notice("nothing was changed: --dry-run", quiet)
     if any(report.damages for report in reports):
         notice("damage is left; --accept-loss goes on without what is lost", quiet)
-        raise typer.Exit(failures.LOSS)
+        raise typer.Exit(exit_codes.LOSS)

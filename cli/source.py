@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli import connect
-from cli.failures import Misuse, OutputGone
-from cli.following import wait_while_read
-from cli.output import notice, stdout
+from cli import connection_options
+from cli.exit_codes import Misuse, OutputGone
+from cli.follow import wait_while_read
+from cli.message_formats import notice, stdout
 
 if TYPE_CHECKING:
-    from logd.commands import TopicInfo
-    from logd.merging import TopicsReader
-    from logd.offline_reader import DirectoryReader
-    from logd.reader import Reader
-    from logd.reading import Gap, Rewind
+    from logd.client.reader import Reader
+    from logd.client.topics_reader import TopicsReader
+    from logd.offline.reader import DirectoryReader
+    from logd.wire.commands import TopicInfo
+    from logd.wire.read_state import Gap, Rewind
 
 LOOK_MS = 1000  # between two looks whether a topic exists
 PATIENCE_S = 10.0  # with a daemon that went away in the middle of a read
@@ -53,15 +53,15 @@ def reader(
         notice(str(gap), quiet)
 
     if data_dir is None:
-        from logd.reader import Reader
+        from logd.client.reader import Reader
 
-        address = connect.address(ctx, host)
+        address = connection_options.address(ctx, host)
         place |= _patience(follow, quiet)
         return Reader(address, topic, follow=follow, on_gap=on_gap, **place)
     refuse_both(host, data_dir)
     if follow:
         raise Misuse("files do not wait: leave out --forever, or ask the daemon without --data-dir")
-    from logd.offline_reader import DirectoryReader
+    from logd.offline.reader import DirectoryReader
 
     files = DirectoryReader(data_dir, topic, on_gap=on_gap, **place)
     if not say_in_use(data_dir, quiet) and files.torn:
@@ -78,13 +78,13 @@ def several(
     quiet: bool,
     **place: Any,
 ) -> TopicsReader:
-    from logd.merging import TopicsReader
+    from logd.client.topics_reader import TopicsReader
 
     if merge not in ("time", "arrival"):
         raise Misuse("--merge is time or arrival")
     order: Any = merge
     return TopicsReader(
-        connect.address(ctx, host), names, merge=order, follow=follow,
+        connection_options.address(ctx, host), names, merge=order, follow=follow,
         on_gap=lambda gap: notice(str(gap), quiet), **_patience(follow, quiet), **place,
     )  # fmt: skip
 
@@ -106,7 +106,7 @@ def wait_for_topic(
 
     It ends the command when the time `until_ms` comes, or when nobody reads the output any more.
     """
-    from logd.addresses import ConnectionLost
+    from logd.wire.addresses import ConnectionLost
 
     if _exists(ctx, topic, host):
         return False
@@ -135,7 +135,7 @@ def from_first(place: dict[str, Any]) -> dict[str, Any]:
 def _exists(ctx: typer.Context, topic: str, host: str | None) -> bool:
     from logd.errors import NotFound
 
-    with connect.client(ctx, host) as client:
+    with connection_options.client(ctx, host) as client:
         try:
             client.stats(topic)
         except NotFound:
@@ -160,26 +160,26 @@ def topics(
     ctx: typer.Context, glob: str, *, host: str | None, data_dir: Path | None, quiet: bool
 ) -> list[TopicInfo]:
     if data_dir is None:
-        with connect.client(ctx, host) as client:
+        with connection_options.client(ctx, host) as client:
             return client.topics(glob)
     refuse_both(host, data_dir)
     say_in_use(data_dir, quiet)
-    from logd import offline_reader
+    from logd.offline import reader
 
-    return offline_reader.topics(data_dir, glob)
+    return reader.topics(data_dir, glob)
 
 
 def stats(
     ctx: typer.Context, topic: str | None, *, host: str | None, data_dir: Path | None, quiet: bool
 ) -> dict[str, str]:
     if data_dir is None:
-        with connect.client(ctx, host) as client:
+        with connection_options.client(ctx, host) as client:
             return client.stats(topic)
     refuse_both(host, data_dir)
     say_in_use(data_dir, quiet)
-    from logd import offline_reader
+    from logd.offline import reader
 
-    return offline_reader.stats(data_dir, topic)
+    return reader.stats(data_dir, topic)
 
 
 def refuse_both(host: str | None, data_dir: Path | None) -> None:
@@ -188,7 +188,7 @@ def refuse_both(host: str | None, data_dir: Path | None) -> None:
 
 
 def say_in_use(data_dir: Path, quiet: bool) -> bool:
-    from logd.offline_reader import in_use
+    from logd.offline.reader import in_use
 
     used = in_use(data_dir)
     if used:

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from cli import connect, source
+from cli import connection_options, source
 from cli.completion import complete_topic
-from cli.failures import Misuse
-from cli.output import Table, json_line, stat_value, stdout
-from cli.show import Quiet
+from cli.exit_codes import Misuse
+from cli.message_formats import Table, json_line, stat_value, stdout
+from cli.message_output import Quiet
 
 Topic = Annotated[
     str | None,
@@ -59,7 +59,7 @@ def stats(
     output: Output = Table.text,
     quiet: Quiet = False,
     data_dir: source.Files = None,
-    host: connect.Host = None,
+    host: connection_options.Host = None,
 ) -> None:
     """Print counters of the daemon or of one topic.
 
@@ -70,9 +70,9 @@ def stats(
     if watch is not None:
         if data_dir is not None:
             raise Misuse("files do not change: leave out --watch, or ask the daemon")
-        from cli.watch import run
+        from cli.live_stats import run
 
-        run(connect.address(ctx, host), topic, watch, output)
+        run(connection_options.address(ctx, host), topic, watch, output)
         return
     counters = source.stats(ctx, topic, host=host, data_dir=data_dir, quiet=quiet)
     with stdout() as out:

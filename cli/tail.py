@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cli import connect, source
-from cli.output import Form, is_raw, renderer
-from cli.show import Follow, Output, Quiet, Template, Topic, follow, say_following, show
+from cli import connection_options, source
+from cli.message_formats import OutputFormat, is_raw, renderer
+from cli.message_output import Follow, Output, Quiet, Template, Topic, follow, say_following, show
 
 Count = Annotated[int, typer.Option("-n", "--lines", min=0, metavar="N", help="How many.")]
 
@@ -18,11 +18,11 @@ def tail(
     topic: Topic,
     lines: Count = 10,
     forever: Follow = False,
-    output: Output = Form.text,
+    output: Output = OutputFormat.text,
     format: Template = None,
     quiet: Quiet = False,
     data_dir: source.Files = None,
-    host: connect.Host = None,
+    host: connection_options.Host = None,
 ) -> None:
     """Print the newest messages of a topic.
 

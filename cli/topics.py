@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from cli import connect, source
-from cli.output import Table, json_line, notice, stdout, table
-from cli.show import Quiet
+from cli import connection_options, source
+from cli.message_formats import Table, json_line, notice, stdout, table
+from cli.message_output import Quiet
 
 Glob = Annotated[str, typer.Argument(metavar="GLOB", help="Only topics that match, as in 'app-*'.")]
 Output = Annotated[
@@ -22,7 +22,7 @@ def topics(
     output: Output = Table.text,
     quiet: Quiet = False,
     data_dir: source.Files = None,
-    host: connect.Host = None,
+    host: connection_options.Host = None,
 ) -> None:
     """List topics with their first and next offset.
 

@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import connect
-from cli.failures import Misuse, Terminated
-from cli.lines import MAX_LINE_BYTES, LineTooLong, Origins, cut_lines
-from cli.output import notice, stdout
+from cli import connection_options
+from cli.exit_codes import Misuse, Terminated
+from cli.input_lines import MAX_LINE_BYTES, LineTooLong, Origins, cut_lines
+from cli.message_formats import notice, stdout
+from cli.message_output import Topic
+from cli.points_in_time import parse_duration_s
 from cli.progress import progress
-from cli.show import Topic
-from cli.since import parse_duration_s
-from logd.shown import counted
+from logd.wire.text import counted
 
 if TYPE_CHECKING:
-    from logd.addresses import Target
-    from logd.writer import Writer
+    from logd.client.writer import Writer
+    from logd.wire.addresses import Target
 
 STDIN = 0
 PATIENCE_S = 5.0  # at least, with a daemon that was there: it may be restarted, or be slow
@@ -73,7 +73,7 @@ def write(
     wait: Wait = None,
     compress: Annotated[bool, typer.Option("--compress", help="Send and store as zstd.")] = False,
     quiet: Silent = False,
-    host: connect.Host = None,
+    host: connection_options.Host = None,
 ) -> None:
     """Write messages to a topic, and print their offsets.
 
@@ -88,7 +88,7 @@ def write(
     wait_s = 0.0 if wait is None else _wait_s(wait)
     origins = Origins()
     with (
-        _connected(connect.address(ctx, host), topic, compress, wait_s, quiet) as writer,
+        _connected(connection_options.address(ctx, host), topic, compress, wait_s, quiet) as writer,
         _reported(topic, writer, origins),
         _trouble_shown(writer, quiet),
     ):
@@ -129,12 +129,12 @@ def _wait_s(text: str) -> float:
 
 def _connected(address: Target, topic: str, compress: bool, wait_s: float, quiet: bool) -> Writer:
     """Tries again for `wait_s`; then raises why there is no connection."""
-    from logd.addresses import ConnectionLost, WrongPort
+    from logd.client.backoff import RetryDeadline
+    from logd.client.writer import Writer
     from logd.errors import TRY_AGAIN
-    from logd.pauses import Patience
-    from logd.writer import Writer
+    from logd.wire.addresses import ConnectionLost, WrongPort
 
-    patience, said = Patience(wait_s, time.monotonic()), ""
+    patience, said = RetryDeadline(wait_s, time.monotonic()), ""
     while True:
         try:
             return Writer(address, topic, compress=compress, patience_s=max(wait_s, PATIENCE_S))

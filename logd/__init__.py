@@ -5,30 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from logd.addresses import ConnectionLost, Endpoint
-    from logd.client import Client
+    from logd.client.client import Client
+    from logd.client.reader import Reader
+    from logd.client.topics_reader import TopicsReader
+    from logd.client.write_buffer import QueueFull
+    from logd.client.writer import Writer
     from logd.errors import LogdError
-    from logd.handler import LogdHandler
-    from logd.merging import TopicsReader
-    from logd.reader import Reader
-    from logd.reading import Message
-    from logd.records import log_context
-    from logd.requests import At
-    from logd.writer import QueueFull, Writer
+    from logd.logging.handler import LogdHandler
+    from logd.logging.records import log_context
+    from logd.wire.addresses import ConnectionLost, Endpoint
+    from logd.wire.read_state import Message
+    from logd.wire.requests import At
 
-_HOMES = {
-    "At": "requests",
-    "Client": "client",
-    "ConnectionLost": "addresses",
-    "Endpoint": "addresses",
+_MODULES = {
+    "At": "wire.requests",
+    "Client": "client.client",
+    "ConnectionLost": "wire.addresses",
+    "Endpoint": "wire.addresses",
     "LogdError": "errors",
-    "LogdHandler": "handler",
-    "Message": "reading",
-    "QueueFull": "writer",
-    "Reader": "reader",
-    "TopicsReader": "merging",
-    "Writer": "writer",
-    "log_context": "records",
+    "LogdHandler": "logging.handler",
+    "Message": "wire.read_state",
+    "QueueFull": "client.write_buffer",
+    "Reader": "client.reader",
+    "TopicsReader": "client.topics_reader",
+    "Writer": "client.writer",
+    "log_context": "logging.records",
 }
 __all__ = [
     "At",
@@ -49,8 +50,8 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> Any:
     """Import the clients when they are first asked for: the daemon never needs them."""
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'logd' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"logd.{_HOMES[name]}"), name)
+    return getattr(import_module(f"logd.{_MODULES[name]}"), name)

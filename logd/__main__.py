@@ -18,9 +18,10 @@ from typing import Any
 
 import typer
 
-from logd import __version__, config, config_text, logs
-from logd.disk import SyncFailed
+from logd import __version__, config, config_text
 from logd.errors import LogdError
+from logd.net import daemon_log
+from logd.storage.disk import SyncFailed
 
 _M_ARENA_MAX, _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -8, -1, -3  # of malloc.h
 
@@ -53,7 +54,7 @@ def serve(ctx: typer.Context, version: bool, **flags: Any) -> None:
     except LogdError as error:
         sys.exit(f"logd: {error.text}")
     _settle_heap()
-    form = logs.set_up(settings.log_format, settings.log_level, os.environ)
+    form = daemon_log.set_up(settings.log_format, settings.log_level, os.environ)
     faulthandler.enable()  # a watchdog ends a hung daemon by SIGABRT: the log says where
     try:
         uvloop.run(run())
@@ -95,7 +96,7 @@ def show_config(ctx: typer.Context, sample: bool, **flags: Any) -> None:
 
 def make_token() -> None:
     """Print a new token, and the sum of it that goes into the access file."""
-    from logd.access import new_token, token_sum
+    from logd.access.access_file import new_token, token_sum
 
     token = new_token()
     print(f"token   {token}")

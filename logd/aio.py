@@ -1,10 +1,10 @@
-"""The asyncio clients under one name: `from logd.aio import Client, Reader, Writer`."""
+"""The asyncio API: `from logd.aio import Client, Reader, Writer`."""
 
 from __future__ import annotations
 
-from logd.aio_client import Client
-from logd.aio_reader import Reader
-from logd.aio_writer import Writer
-from logd.reading import Message
+from logd.client.aio.client import AsyncClient as Client
+from logd.client.aio.reader import AsyncReader as Reader
+from logd.client.aio.writer import AsyncWriter as Writer
+from logd.wire.read_state import Message
 
 __all__ = ["Client", "Message", "Reader", "Writer"]

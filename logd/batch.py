@@ -45,9 +45,9 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 Buffer = bytes | bytearray | memoryview
 
 try:
-    from logd import _lines
+    from logd import _native
 
-    count_lf, split_lines, read_sizes = _lines.count, _lines.split, _lines.sizes
+    count_lf, split_lines, read_sizes = _native.count, _native.split, _native.sizes
 except (ImportError, AttributeError):  # no compiler where this was installed
 
     def count_lf(buffer: Buffer, /) -> int:
@@ -92,7 +92,7 @@ class Header(NamedTuple):
         return self.offset + self.messages
 
 
-class Found(NamedTuple):
+class ScannedBatch(NamedTuple):
     """One batch that a scan met: where it starts, its header, its body (empty if not asked for)."""
 
     position: int
@@ -154,7 +154,7 @@ def scan(
     since_ms: int = 0,
     window_bytes: int = 1 << 20,
     max_body_bytes: int = MAX_NUMBER,
-) -> Iterator[Found]:
+) -> Iterator[ScannedBatch]:
     """Yield each sound batch in [position, end), in order; raise DamagedBatch at the first bad one.
 
     With `bodies` the body's sum is checked too; without, bodies are stepped over unread. `expect`
@@ -185,7 +185,7 @@ def scan(
             body = view[position - base + header.head_size : position - base + size]
             if len(body) != header.size or body_sum(body) != header.sum:
                 raise DamagedBatch("a body that does not match its sum", position)
-        yield Found(position, header, body)
+        yield ScannedBatch(position, header, body)
         position, expect, since_ms = position + size, header.next, header.time_ms
 
 

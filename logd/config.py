@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from logd import units
 from logd.errors import BadRequest
-from logd.units import Unit
-from logd.units import address as address
+from logd.wire import units
+from logd.wire.units import Unit
+from logd.wire.units import address as address
 
 LOG_FORMATS = ("auto", "text", "json", "journal")
 LOG_LEVELS = ("debug", "info", "warning", "error")

@@ -21,21 +21,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from logd import (
-    http_bodies,
-    http_bulk,
-    http_elastic,
-    http_ingest,
-    http_journal,
-    http_loki,
-    http_openapi,
-    http_page,
-    http_reads,
-    metrics,
-)
-from logd.access import Grant
-from logd.admission import home
-from logd.asking import Asking
+from logd.access.access_file import Grant
+from logd.access.connection_limits import home
 from logd.config import Config
 from logd.errors import (
     TRY_AGAIN,
@@ -46,18 +33,31 @@ from logd.errors import (
     TooLarge,
     Unauthorized,
 )
-from logd.housekeeping import for_each
-from logd.http_access import CHALLENGES, OPEN_PATHS, grant_of
-from logd.http_guard import SAFE_HEADERS, Guard
-from logd.http_log import post_log
-from logd.http_protocol import bounded
-from logd.http_steps import Steps
-from logd.http_streams import StreamResponse, Streams
-from logd.http_walk import EVENTS
-from logd.requests import Read, Topics, number, topic_glob, topic_name
+from logd.net.tls import ListenerContext
 from logd.service import Service
+from logd.storage.periodic_tasks import for_each
 from logd.tcp import Connections
-from logd.tls import DoorContext
+from logd.web import (
+    elasticsearch,
+    elasticsearch_bulk,
+    ingestion,
+    journal_export,
+    loki,
+    metrics,
+    openapi,
+    reads,
+    request_body,
+    static_files,
+)
+from logd.web.async_service import AsyncService
+from logd.web.authentication import CHALLENGES, OPEN_PATHS, grant_of
+from logd.web.batch_rendering import EVENTS
+from logd.web.host_check import SAFE_HEADERS, HostCheck
+from logd.web.log_route import post_log
+from logd.web.read_threads import ReadThreads
+from logd.web.streaming_response import StreamResponse, Streams
+from logd.web.uvicorn_connection import bounded
+from logd.wire.requests import Read, Topics, number, topic_glob, topic_name
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -73,10 +73,10 @@ class App:
     """The ASGI application."""
 
     def __init__(self, service: Service, connections: Connections, config: Config) -> None:
-        self.asking = Asking(service)
-        self.page = http_page.Page()
+        self.asking = AsyncService(service)
+        self.page = static_files.Page()
         self._connections = connections
-        self._steps, self._streams = Steps(), Streams()
+        self._steps, self._streams = ReadThreads(), Streams()
         self.take(config)
         self.routes = [
             Route("/topics", self.topics),
@@ -106,11 +106,11 @@ class App:
 
     def take(self, config: Config) -> None:
         """The settings, at the start and after a reload."""
-        self._guard = Guard(config.http_names)
+        self._guard = HostCheck(config.http_names)
         self._streams.judge_again()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        product = [http_elastic.PRODUCT] if http_elastic.names_product(scope["path"]) else []
+        product = [elasticsearch.PRODUCT] if elasticsearch.names_product(scope["path"]) else []
         send = _with_headers(send, [*SAFE_HEADERS, *product])
         send = self._noting_rejections(scope, send)
         try:
@@ -142,7 +142,7 @@ class App:
                 rejections = self.asking.service.rejections
                 client = scope["client"][0] if scope["client"] else ""
                 error = scope.get("rejection")
-                if isinstance(error, http_reads.Disconnected):
+                if isinstance(error, reads.Disconnected):
                     pass  # nothing was rejected, and nobody gets the answer
                 elif error is not None:
                     rejections.note(error, client)
@@ -166,28 +166,28 @@ class App:
         return JSONResponse(rows)
 
     async def topic(self, request: Request) -> Response:
-        http_ingest.refuse_query(request.query_params)
-        return JSONResponse(_typed(await http_reads.stats(self._asking(request), _topic(request))))
+        ingestion.refuse_query(request.query_params)
+        return JSONResponse(_typed(await reads.stats(self._asking(request), _topic(request))))
 
     async def stats(self, request: Request) -> Response:
-        return JSONResponse(_typed(await http_reads.stats(self._asking(request))))
+        return JSONResponse(_typed(await reads.stats(self._asking(request))))
 
     async def messages(self, request: Request) -> Response:
         accept = request.headers.get("accept", "")
-        asked = http_reads.wanted(_topic(request), dict(request.query_params), accept)
+        asked = reads.wanted(_topic(request), dict(request.query_params), accept)
         if request.method == "HEAD":
             return Response(media_type=asked.form)
         source = self._source(request)
-        if asked.form != http_reads.RAW:
-            return await self._stream(request, asked, http_reads.messages(source, asked))
-        planned = await http_reads.planned_raw(source.asking, asked)
+        if asked.form != reads.RAW:
+            return await self._stream(request, asked, reads.messages(source, asked))
+        planned = await reads.planned_raw(source.asking, asked)
         headers = {"logd-offset": str(planned.offset), "logd-messages": str(planned.messages)}
         headers["content-length"] = str(planned.size)
-        batches = http_reads.raw(source, planned, asked.topic)
+        batches = reads.raw(source, planned, asked.topic)
         return await self._stream(request, asked, batches, headers)
 
     async def follow(self, request: Request) -> Response:
-        asked = http_reads.wanted(_topic(request), dict(request.query_params), "")
+        asked = reads.wanted(_topic(request), dict(request.query_params), "")
         asked.form = EVENTS
         if "from" not in request.query_params and "since" not in request.query_params:
             asked.start = "next"
@@ -196,7 +196,7 @@ class App:
             asked.start = number(last.encode("ascii", "replace"), "Last-Event-ID") + 1
         # What is wrong is told before the stream begins: then it is too late.
         source = self._source(request)
-        known = await http_reads.stats(source.asking, asked.topic)
+        known = await reads.stats(source.asking, asked.topic)
         source.asking.check(Read(asked.topic, asked.start, 1))
         first, next_ = int(known["first"]), int(known["next"])
         at = asked.start
@@ -205,17 +205,17 @@ class App:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         if request.method == "HEAD":
             return Response(media_type=EVENTS, headers=headers)
-        events = http_reads.followed(source, asked, or_first=last is not None)
+        events = reads.followed(source, asked, or_first=last is not None)
         return await self._stream(request, asked, events, headers)
 
-    def _source(self, request: Request) -> http_reads.Source:
+    def _source(self, request: Request) -> reads.TopicReads:
         grant, scope = request.scope.get("grant"), request.scope
         address = scope["client"][0] if scope["client"] else ""
         client = f"address {home(address)}" if grant is None else f"token {grant.name}"
-        return http_reads.Source(self._asking(request), self._steps, client, scope["is_gone"])
+        return reads.TopicReads(self._asking(request), self._steps, client, scope["is_gone"])
 
     async def _stream(
-        self, request: Request, asked: http_reads.Wanted, pieces: AsyncGenerator[bytes, None],
+        self, request: Request, asked: reads.ReadParameters, pieces: AsyncGenerator[bytes, None],
         headers: dict[str, str] | None = None,
     ) -> Response:  # fmt: skip
         """A response that begins when there is something to send: until then it can be refused."""
@@ -229,12 +229,12 @@ class App:
         )  # fmt: skip
 
     async def push(self, request: Request) -> Response:
-        topic, id_ = _topic(request), http_ingest.checked_id(request.query_params.get("id"))
+        topic, id_ = _topic(request), ingestion.checked_id(request.query_params.get("id"))
         async with self._body(request) as body:
             kind = request.headers.get("content-type", "")
-            parse = partial(http_ingest.messages_of, body, kind, self._limit_bytes)
-            packed = await http_ingest.parse(self.asking, body, parse)
-            pushed = await http_ingest.push(self._asking(request), topic, packed, id_)
+            parse = partial(ingestion.messages_of, body, kind, self._limit_bytes)
+            packed = await ingestion.parse(self.asking, body, parse)
+            pushed = await ingestion.push(self._asking(request), topic, packed, id_)
         return JSONResponse(pushed._asdict())
 
     async def loki(self, request: Request) -> Response:
@@ -242,60 +242,60 @@ class App:
             error = {"error": "bad-request", "text": "send JSON; protobuf is not spoken here"}
             return JSONResponse(error, 415)
         async with self._body(request) as body:
-            parse = partial(http_loki.messages_of, body, self._limit_bytes)
-            topics = await http_ingest.parse(self.asking, body, parse)
+            parse = partial(loki.messages_of, body, self._limit_bytes)
+            topics = await ingestion.parse(self.asking, body, parse)
             for topic, packed in topics.items():
-                await http_ingest.push(self._asking(request), topic, packed)
+                await ingestion.push(self._asking(request), topic, packed)
         return Response(status_code=204)
 
     async def upload(self, request: Request) -> Response:
-        topic = _topic(request) if request.path_params else http_journal.TOPIC
+        topic = _topic(request) if request.path_params else journal_export.TOPIC
         if request.headers.get("content-encoding", "identity") != "identity":
             raise BadRequest("send the journal uncompressed, without Content-Encoding")
-        pieces, budget = http_bodies.pieces(request), self._connections.budget
+        pieces, budget = request_body.pieces(request), self._connections.budget
         entry_s = self.asking.service.config.request_timeout_s
-        stored = await http_journal.upload(self._asking(request), topic, pieces, budget, entry_s)
+        stored = await journal_export.upload(self._asking(request), topic, pieces, budget, entry_s)
         return JSONResponse({"messages": stored})
 
     async def bulk(self, request: Request) -> Response:
         async with self._body(request) as body:
             index = request.path_params.get("index")
-            parse = partial(http_bulk.Bulk, body, index, self._limit_bytes)
-            bulk = await http_ingest.parse(self.asking, body, parse)
+            parse = partial(elasticsearch_bulk.Bulk, body, index, self._limit_bytes)
+            bulk = await ingestion.parse(self.asking, body, parse)
             refusal = await bulk.store(self._asking(request))
         request.scope["rejection"] = refusal
         return _bulk_response(bulk, refusal)
 
     async def document(self, request: Request) -> Response:
         index = request.path_params["index"]
-        topic = http_ingest.topic_for(index)
+        topic = ingestion.topic_for(index)
         async with self._body(request) as body:
-            parse = partial(http_ingest.document, body)
-            packed = await http_ingest.parse(self.asking, body, parse)
-            pushed = await http_ingest.push(self._asking(request), topic, packed)
-        return JSONResponse(http_elastic.created(index, pushed.offset), 201)
+            parse = partial(ingestion.document, body)
+            packed = await ingestion.parse(self.asking, body, parse)
+            pushed = await ingestion.push(self._asking(request), topic, packed)
+        return JSONResponse(elasticsearch.created(index, pushed.offset), 201)
 
     async def refresh(self, request: Request) -> Response:
         """What is stored can be read already."""
-        return JSONResponse({"_shards": http_elastic.SHARDS})
+        return JSONResponse({"_shards": elasticsearch.SHARDS})
 
     def _body(self, request: Request) -> AbstractAsyncContextManager[bytes]:
         budget = self._connections.budget
-        return http_bodies.body(request, self._limit_bytes, budget, self.asking.compute)
+        return request_body.body(request, self._limit_bytes, budget, self.asking.compute)
 
     @property
     def _limit_bytes(self) -> int:
         return self.asking.service.config.max_batch_bytes
 
-    def _asking(self, request: Request) -> Asking:
+    def _asking(self, request: Request) -> AsyncService:
         """In the name of whoever asks."""
         return self.asking.by(request.scope.get("grant"))
 
     async def root(self, request: Request) -> Response:
-        if http_elastic.wants_info(request.headers):
-            return JSONResponse(http_elastic.INFO, headers=http_elastic.VARY)
+        if elasticsearch.wants_info(request.headers):
+            return JSONResponse(elasticsearch.INFO, headers=elasticsearch.VARY)
         answer = await self.page.index(request)
-        answer.headers.update(http_elastic.VARY)
+        answer.headers.update(elasticsearch.VARY)
         return answer
 
     async def not_allowed(self, request: Request, error: Exception) -> Response:
@@ -311,7 +311,7 @@ class App:
         return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def openapi(self, request: Request) -> Response:
-        return JSONResponse(http_openapi.DOCUMENT)
+        return JSONResponse(openapi.DOCUMENT)
 
     async def cat_health(self, request: Request) -> Response:
         """What senders of the bulk form ask before they send."""
@@ -371,7 +371,7 @@ def _refusal_headers(error: LogdError) -> dict[str, str]:
     return headers
 
 
-def _bulk_response(bulk: http_bulk.Bulk, refusal: LogdError | None) -> Response:
+def _bulk_response(bulk: elasticsearch_bulk.Bulk, refusal: LogdError | None) -> Response:
     """A short one is sent as a whole, with its length."""
     status = 200 if refusal is None else refusal.status
     headers = {} if refusal is None else _refusal_headers(refusal)
@@ -414,7 +414,7 @@ def _with_headers(send: Send, headers: list[tuple[bytes, bytes]]) -> Send:
 class HttpServer:
     """uvicorn in a loop that belongs to somebody else: no signals, no logging set-up of its own."""
 
-    def __init__(self, app: App, config: Config, tls: DoorContext | None) -> None:
+    def __init__(self, app: App, config: Config, tls: ListenerContext | None) -> None:
         self.app = app
         settings = uvicorn.Config(
             app, loop="none", http=bounded(app.asking.service), ws="none", lifespan="off",

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from logd import disk
-from logd.batch import MAX_HEADER_BYTES, Buffer, Found, scan
-from logd.disk import File, PatientFile
+from logd.batch import MAX_HEADER_BYTES, Buffer, ScannedBatch, scan
 from logd.errors import DamagedBatch
-from logd.index import ENTRY_BYTES, INTERVAL_BYTES, BadIndex, Entry, Index
+from logd.storage import disk
+from logd.storage.disk import File, PatientFile
+from logd.storage.index import ENTRY_BYTES, INTERVAL_BYTES, BadIndex, Index, IndexEntry
 
 T = TypeVar("T")
 _RECENT_BATCHES = 4096  # batch starts of the active partition kept at hand for followers
@@ -55,7 +55,9 @@ class Partition:
         self._is_damaged = False
         self._is_looked_at = False
         self._recent: dict[int, int] = {}
-        self._found: Found | None = None  # by the last look-up; the next is often about the same
+        self._found: ScannedBatch | None = (
+            None  # by the last look-up; the next is often about the same
+        )
 
     @classmethod
     def create(cls, directory: Path, first: int) -> Partition:
@@ -171,7 +173,7 @@ class Partition:
         missing = self.index.encoded(self._saved_entries)
         saved = len(missing) // ENTRY_BYTES
         if closing:
-            missing += Entry(self.next, self.size, self.max_time_ms).encode()
+            missing += IndexEntry(self.next, self.size, self.max_time_ms).encode()
         if missing:
             file = File(self.index_path, os.O_RDWR | os.O_CREAT)
             disk.write_at(file, [missing], self._saved_entries * ENTRY_BYTES)
@@ -190,7 +192,7 @@ class Partition:
         position = self._recent.get(offset)
         return self.holding(offset).position if position is None else position
 
-    def holding(self, offset: int) -> Found:
+    def holding(self, offset: int) -> ScannedBatch:
         """The batch that holds `offset`."""
         found = self._found
         if found is None or not found.header.offset <= offset < found.header.next:
@@ -199,7 +201,7 @@ class Partition:
             )
         return found
 
-    def since(self, time_ms: int) -> Found | None:
+    def since(self, time_ms: int) -> ScannedBatch | None:
         """The first batch that is not older than `time_ms`, if this partition has one."""
         if not self.size or self.max_time_ms < time_ms:
             return None
@@ -214,7 +216,7 @@ class Partition:
         """
         return self._indexed(lambda index: self._boundary(index.at_position(limit), start, limit))
 
-    def _boundary(self, entry: Entry, start: int, limit: int) -> tuple[int, int]:
+    def _boundary(self, entry: IndexEntry, start: int, limit: int) -> tuple[int, int]:
         position, offset = start, -1
         if entry.position > start:
             position, offset = entry.position, entry.offset
@@ -226,8 +228,10 @@ class Partition:
                 break
         return position, offset
 
-    def _from(self, entry_of: Callable[[Index], Entry], wanted: Callable[[Found], bool]) -> Found:
-        def search(index: Index) -> Found:
+    def _from(
+        self, entry_of: Callable[[Index], IndexEntry], wanted: Callable[[ScannedBatch], bool]
+    ) -> ScannedBatch:
+        def search(index: Index) -> ScannedBatch:
             entry = entry_of(index)
             for found in self._headers(entry.position, entry.offset):
                 if wanted(found):
@@ -236,7 +240,7 @@ class Partition:
 
         return self._indexed(search)
 
-    def _headers(self, position: int, offset: int) -> Iterator[Found]:
+    def _headers(self, position: int, offset: int) -> Iterator[ScannedBatch]:
         """Headers from `position` on. There must be one, with this offset unless it is -1."""
         if position >= self.size:
             return
@@ -288,7 +292,7 @@ class Partition:
             time_ms = found.header.time_ms
             index.note(found.header.offset, found.position, time_ms)
         if self.sealed:
-            index.append(Entry(self.next, self.size, time_ms))
+            index.append(IndexEntry(self.next, self.size, time_ms))
         if not self._is_looked_at:
             disk.replace_if_room(self.index_path, index.encoded())
         self._saved_entries = len(index)

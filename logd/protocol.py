@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from logd.batch import JOIN_BYTES, LF, LINES, MAX_NUMBER, NO_ID, SMALL_BYTES, Buffer, count_lf
 from logd.errors import BadRequest, BadTopic, Busy, LogdError, TooLarge, UnknownCommand
-from logd.requests import (
+from logd.wire.requests import (
     COMMANDS,
     MAX_WAIT_MS,
     PUSH_OPTIONS,
@@ -25,7 +25,7 @@ from logd.requests import (
     Push,
     Pushes,
     Read,
-    Refused,
+    RefusedRequest,
     Request,
     number,
     options,
@@ -395,7 +395,7 @@ class Parser:
 
     def _refuse(self, error: LogdError, out: list[Request]) -> None:
         # Its traceback leads to `out`, and so back to it: only a collection would free both.
-        out.append(Refused(error.with_traceback(None)))
+        out.append(RefusedRequest(error.with_traceback(None)))
         if error.closes:
             self._close()
 
@@ -415,7 +415,7 @@ def _likely(size: int) -> int:
 
 def _plain(topic: str, body: Buffer) -> Request:
     if body[-1] != LF:
-        return Refused(BadRequest("a body of lines must end in LF"))
+        return RefusedRequest(BadRequest("a body of lines must end in LF"))
     count = count_lf(body)
     return Pushes(topic, [body], [count] if count > 1 else None)
 

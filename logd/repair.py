@@ -18,11 +18,11 @@ from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
-from logd import disk
-from logd.batch import GAP, MAX_NUMBER, Found, body_sum, encode_header, parse_header, scan
-from logd.disk import File
+from logd.batch import GAP, MAX_NUMBER, ScannedBatch, body_sum, encode_header, parse_header, scan
 from logd.errors import DamagedBatch
-from logd.index import BadIndex, Entry, Index
+from logd.storage import disk
+from logd.storage.disk import File
+from logd.storage.index import BadIndex, Index, IndexEntry
 
 SEALED = 1 << 62  # `safe_to` of a partition that was synced as a whole
 _COPY_BYTES = 1 << 20
@@ -63,7 +63,7 @@ def joined(damages: Sequence[Damage]) -> tuple[Damage, ...]:
     return tuple(result)
 
 
-class Lost(NamedTuple):
+class LostRange(NamedTuple):
     """Offsets from `first` up to `next` that a gap batch stands for: accepted as lost earlier."""
 
     first: int
@@ -71,7 +71,7 @@ class Lost(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RepairReport:
     """What was found in a topic, and what was done about it. `messages` are those there are."""
 
     topic: str
@@ -82,7 +82,7 @@ class Report:
     quarantine: list[str] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
     filled: list[Damage] = field(default_factory=list)  # damages that a gap stands for now
-    gaps: list[Lost] = field(default_factory=list)  # that were there before
+    gaps: list[LostRange] = field(default_factory=list)  # that were there before
 
 
 @dataclass(slots=True)
@@ -108,8 +108,8 @@ def survey(
     epoch: tuple[int, int] = (0, 0),
     bodies: bool = True,
     since_ms: int = 0,
-    start: Entry | None = None,
-    each: Callable[[Found], None] = lambda found: None,
+    start: IndexEntry | None = None,
+    each: Callable[[ScannedBatch], None] = lambda found: None,
 ) -> Survey:
     """Walk a partition file, with bodies or, below `safe_to`, by headers alone.
 
@@ -150,7 +150,7 @@ def _walk(
     until: int,
     epoch: tuple[int, int],
     result: Survey,
-    each: Callable[[Found], None],
+    each: Callable[[ScannedBatch], None],
 ) -> None:
     for stop, bodies in ((min(checked_to, size), False), (size, True)):
         if result.end >= stop:
@@ -169,7 +169,7 @@ def _walk(
             each(found)
 
 
-def _resume_behind(file: File, known: Index | None, result: Survey) -> Entry | None:
+def _resume_behind(file: File, known: Index | None, result: Survey) -> IndexEntry | None:
     """The first place behind the damage where the index lists a batch, and there is one."""
     for i in range(len(known) if known else 0):
         try:

@@ -14,17 +14,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from logd import activation, logs, tcp
-from logd.activation import Inherited, bound
+from logd import tcp
 from logd.config import Config, address
-from logd.doors import Doors, raise_open_files
 from logd.errors import Internal, LogdError
-from logd.notify import Notifier
+from logd.net import daemon_log, systemd_sockets
+from logd.net.listeners import Listeners, raise_open_files
+from logd.net.syslog import SyslogServer
+from logd.net.systemd_notify import Notifier
+from logd.net.systemd_sockets import Inherited, bound
 from logd.service import Service
-from logd.shown import counted
 from logd.store import Store
-from logd.syslog import SyslogServer
 from logd.topic import Timer
+from logd.wire.text import counted
 
 if TYPE_CHECKING:
     from logd.http import HttpServer
@@ -94,7 +95,7 @@ class LoopScheduler:
 class Server:
     def __init__(self, config: Config, settle: Callable[[], Config] | None = None) -> None:
         """`settle` reads all settings again, for a reload."""
-        inherited = self._inherited = activation.take(os.environ)
+        inherited = self._inherited = systemd_sockets.take(os.environ)
         self._config = config = _at_inherited(config, inherited)
         self._settle: Callable[[], Config] = lambda: (
             _at_inherited(settle(), inherited) if settle is not None else config
@@ -106,7 +107,7 @@ class Server:
         self.store = Store(config, scheduler)
         self.service = Service(self.store, config, scheduler)
         self.connections = tcp.Connections(self.service)
-        self.doors = Doors(self.connections)
+        self.doors = Listeners(self.connections)
         self._stop = asyncio.Event()
         self._http: HttpServer | None = None
         self._syslog: SyslogServer | None = None
@@ -254,7 +255,7 @@ class Server:
         for name in wanted.differences(config):
             log.warning("SIGHUP: %s cannot change before a restart", name)
         changed, self._config = config.differences(self._config), config
-        logs.set_level(config.log_level)
+        daemon_log.set_level(config.log_level)
         log.info("SIGHUP: reloaded; changed: %s", ", ".join(changed) or "no setting")
 
     async def _finish(self) -> None:

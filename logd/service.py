@@ -15,12 +15,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from logd.access import Access
-from logd.admission import Admission
+from logd.access.access_file import Access
+from logd.access.connection_limits import ConnectionLimits
+from logd.access.rejection_log import RejectionLog
 from logd.batch import SIZED, body_sum, count_messages, inflate_to_store
 from logd.config import Config
-from logd.cursors import lag
-from logd.disk import NotCached, refusal
 from logd.errors import (
     BadRequest,
     ChecksumMismatch,
@@ -30,11 +29,14 @@ from logd.errors import (
     LogdError,
     OutOfRange,
 )
-from logd.group import Batch
-from logd.housekeeping import Housekeeping
 from logd.partition import Slice
-from logd.rejections import Rejections
-from logd.requests import (
+from logd.storage.cursors import lag
+from logd.storage.disk import NotCached, refusal
+from logd.storage.periodic_tasks import PeriodicTasks
+from logd.storage.write_group import CheckedBatch
+from logd.store import Store
+from logd.topic import NewestWrite, PendingPush, Scheduler, Topic
+from logd.wire.requests import (
     HELP_TEXT,
     Auth,
     Close,
@@ -46,16 +48,14 @@ from logd.requests import (
     Push,
     Pushes,
     Read,
-    Refused,
+    RefusedRequest,
     Request,
     Stats,
     Tail,
     Topics,
 )
-from logd.requests import Config as ConfigRequest
-from logd.shown import counted
-from logd.store import Store
-from logd.topic import Fresh, PendingPush, Scheduler, Topic
+from logd.wire.requests import ConfigRequest as ConfigRequest
+from logd.wire.text import counted
 
 VERSION = "0.1.0"
 SMALL_REPLY_BYTES = 64 * 1024  # read and sent as bytes; more goes from file to socket
@@ -63,7 +63,7 @@ _SIZES_AT_ONCE_BYTES = 64 * 1024  # of a sized body: 0.1 ms to check, and 5 ms w
 _MAX_WARM_TRIES = 400  # a reply may touch 64 files, each in several cold places
 
 
-class Reply(NamedTuple):
+class ServiceReply(NamedTuple):
     """`head` and, for a large READ, the slices that follow it; `closes` ends the connection.
 
     `error` is what `head` carries where the request was rejected.
@@ -75,10 +75,10 @@ class Reply(NamedTuple):
     error: LogdError | None = None
 
 
-class Door(Protocol):
+class Requester(Protocol):
     """Whoever asked something other than a push."""
 
-    def reply(self, reply: Reply) -> None: ...
+    def reply(self, reply: ServiceReply) -> None: ...
     def waits(self, topic: Topic, offset: int, read: Read) -> None:
         """`topic` ends at `offset`; see to it that this is answered when there is more."""
 
@@ -88,13 +88,13 @@ class Service:
         self.store = store
         self.config = config
         self.scheduler = scheduler
-        self.admission = Admission(config, scheduler.monotonic_s)
-        self.rejections = Rejections(scheduler.monotonic_s)
-        self.housekeeping = Housekeeping(scheduler.monotonic_s)
+        self.admission = ConnectionLimits(config, scheduler.monotonic_s)
+        self.rejections = RejectionLog(scheduler.monotonic_s)
+        self.housekeeping = PeriodicTasks(scheduler.monotonic_s)
         self.access: Access | None = None  # without one anybody may do everything
         self.started_at = time.time()
         self.counters = dict.fromkeys(("reads", "read_bytes", "refused"), 0)
-        self._shared: tuple[Fresh | None, Reply] = (None, Reply(b""))
+        self._shared: tuple[NewestWrite | None, ServiceReply] = (None, ServiceReply(b""))
         self._commands: dict[type, Callable[[Any], bytes]] = {
             Stats: self._stats,
             Topics: self._topics,
@@ -140,7 +140,11 @@ class Service:
         return True
 
     def _checked(
-        self, push: Push, pending: PendingPush, batch: Batch | None, error: BaseException | None
+        self,
+        push: Push,
+        pending: PendingPush,
+        batch: CheckedBatch | None,
+        error: BaseException | None,
     ) -> None:
         if batch is not None:
             pending.content = batch
@@ -158,10 +162,10 @@ class Service:
 
     # -- everything else ------------------------------------------------------------------------
 
-    def handle(self, request: Request, door: Door) -> None:
+    def handle(self, request: Request, door: Requester) -> None:
         """Answer through `door`, now or later."""
         try:
-            if isinstance(request, Refused):
+            if isinstance(request, RefusedRequest):
                 raise request.error
             if isinstance(request, Tail):
                 request = self._tail(request)
@@ -177,13 +181,13 @@ class Service:
         except OSError as error:
             self.refuse(refusal(error), door)
         else:
-            door.reply(Reply(reply, closes=isinstance(request, Close)))
+            door.reply(ServiceReply(reply, closes=isinstance(request, Close)))
 
-    def refuse(self, error: LogdError, door: Door) -> None:
+    def refuse(self, error: LogdError, door: Requester) -> None:
         self.counters["refused"] += 1
-        door.reply(Reply(error.line(), closes=error.closes, error=error))
+        door.reply(ServiceReply(error.line(), closes=error.closes, error=error))
 
-    def read(self, read: Read, door: Door, tries: int = 0) -> None:
+    def read(self, read: Read, door: Requester, tries: int = 0) -> None:
         """READ: plan, then send; what is not in memory is fetched first, off the loop."""
         try:
             topic = self.store.topic(read.topic)
@@ -202,21 +206,21 @@ class Service:
         except LogdError as error:
             self.refuse(error, door)
 
-    def _read_now(self, topic: Topic, offset: int, read: Read) -> Reply:
+    def _read_now(self, topic: Topic, offset: int, read: Read) -> ServiceReply:
         plan = topic.view.plan(offset, read.messages, self.max_bytes(read))
         size = sum(part.size for part in plan.slices)
         head = b"BATCHES %d %d %d\r\n" % (offset, plan.messages, size)
         self.count_read(size)
         if size > SMALL_REPLY_BYTES:
-            return Reply(head, tuple(plan.slices))
+            return ServiceReply(head, tuple(plan.slices))
         parts = [part.file.read(part.position, part.size) for part in plan.slices]
-        return Reply(b"".join([head, *parts]))
+        return ServiceReply(b"".join([head, *parts]))
 
-    def fresh_reply(self, fresh: Fresh) -> Reply:
+    def fresh_reply(self, fresh: NewestWrite) -> ServiceReply:
         """For those who waited for what was just written: the first one's reply is everybody's."""
         if self._shared[0] is not fresh:
             head = b"BATCHES %d %d %d\r\n" % (fresh.offset, fresh.messages, fresh.size)
-            self._shared = fresh, Reply(b"".join([head, *fresh.buffers]))
+            self._shared = fresh, ServiceReply(b"".join([head, *fresh.buffers]))
         return self._shared[1]
 
     def max_bytes(self, read: Read) -> int:
@@ -227,7 +231,7 @@ class Service:
         self.counters["reads"] += 1
         self.counters["read_bytes"] += size
 
-    def _warm(self, cold: NotCached, read: Read, door: Door, tries: int) -> None:
+    def _warm(self, cold: NotCached, read: Read, door: Requester, tries: int) -> None:
         def done(_: Any, error: BaseException | None) -> None:
             if error is not None:
                 self.refuse(refusal(error), door)
@@ -255,7 +259,7 @@ class Service:
             return _text("".join(topic.cursors.rows(topic.view.next)).encode())
         return _place(topic, topic.cursors.find(request.name).offset)
 
-    def _commit(self, request: Commit, door: Door) -> None:
+    def _commit(self, request: Commit, door: Requester) -> None:
         """COMMIT: below first is allowed, since retention moves on under a slow reader."""
         topic, offset = self.store.topic(request.topic), request.offset
         topic.check_files_are_there()
@@ -266,7 +270,7 @@ class Service:
             if error is not None:
                 self.refuse(error, door)
             else:
-                door.reply(Reply(b"OK\r\n" if offset is None else _place(topic, offset)))
+                door.reply(ServiceReply(b"OK\r\n" if offset is None else _place(topic, offset)))
 
         topic.cursors.commit(request.name, offset, answer)
 
@@ -317,7 +321,7 @@ class Service:
         )
 
 
-def _checked(push: Push, limit_bytes: int) -> Batch:
+def _checked(push: Push, limit_bytes: int) -> CheckedBatch:
     """The batch to store, after its body was found to be what the push says it is."""
     sum_ = body_sum(push.body)
     if push.sum is not None and push.sum != sum_:
@@ -330,7 +334,7 @@ def _checked(push: Push, limit_bytes: int) -> Batch:
         raise BadRequest(
             f"count={push.messages}, but the body holds {counted(messages, 'message')}"
         )
-    return Batch(push.body, push.enc, messages, sum_, push.id)
+    return CheckedBatch(push.body, push.enc, messages, sum_, push.id)
 
 
 def _place(topic: Topic, offset: int) -> bytes:

@@ -15,9 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from logd import disk, files
 from logd.config import Config
-from logd.disk import File
 from logd.errors import (
     DataDirError,
     Forbidden,
@@ -27,12 +25,14 @@ from logd.errors import (
     ShuttingDown,
     TopicLimit,
 )
-from logd.hooks import Running
-from logd.housekeeping import for_each
 from logd.partition import Partition
-from logd.repair import Report
-from logd.requests import topic_name
+from logd.repair import RepairReport
+from logd.storage import disk, topic_files
+from logd.storage.delete_hooks import RunningHook
+from logd.storage.disk import File
+from logd.storage.periodic_tasks import for_each
 from logd.topic import NO_ROOM, Scheduler, Topic
+from logd.wire.requests import topic_name
 
 _OPEN_PARTITIONS = 256
 _CHECKED_AT_ONCE = 256  # files of topics that nobody writes to, per second
@@ -56,12 +56,12 @@ class OpenPartitions:
 class Store:
     def __init__(self, config: Config, scheduler: Scheduler) -> None:
         self.topics: dict[str, Topic] = {}
-        self.reports: list[Report] = []
+        self.reports: list[RepairReport] = []
         self._config = config
         self._scheduler = scheduler
         self._directory = config.data_dir / "topics"
         self._open_partitions = OpenPartitions(_OPEN_PARTITIONS)
-        self.running_hooks = Running()
+        self.running_hooks = RunningHook()
         self._last_sync: tuple[object, float] = (None, 0.0)
         self._is_closing = False
         self._has_room = True
@@ -76,7 +76,7 @@ class Store:
         disk.make_directories(self._directory.absolute())
         self._lock = lock(self._config.data_dir)
         for entry in sorted(os.scandir(self._directory), key=lambda entry: entry.name):
-            if entry.name.startswith(files.HIDDEN):
+            if entry.name.startswith(topic_files.HIDDEN):
                 shutil.rmtree(entry.path)  # a topic that was never finished
             elif entry.is_dir(follow_symlinks=False):
                 self._open_topic(entry.name)

@@ -14,21 +14,21 @@ import socket
 from collections import deque
 from typing import Any, cast
 
-from logd.admission import Entry
+from logd.access.connection_limits import AdmittedConnection
 from logd.batch import LINES
-from logd.bulk import BulkReceiver
 from logd.errors import LogdError, ShuttingDown
-from logd.express import Express
-from logd.group import Batch
-from logd.housekeeping import for_each
+from logd.net.large_bodies import LargeBodyReceiver
+from logd.net.long_poll import LongPoll
+from logd.net.reply_order import MixedSlot, PushSlot, ReplySlot, Run
+from logd.net.sendfile import FileSender, send
+from logd.net.tls import HANDSHAKE_S, ListenerContext, is_secure, peer_address
 from logd.protocol import Budget, Parser
-from logd.requests import Mixed, Push, Pushes, Read, Refused, Request
-from logd.sending import FileSender, send
-from logd.service import Reply, Service
-from logd.slots import MixedSlot, PushSlot, Run, Slot
-from logd.tls import HANDSHAKE_S, DoorContext, is_secure, peer_address
+from logd.service import Service, ServiceReply
+from logd.storage.periodic_tasks import for_each
+from logd.storage.single_push import Express
+from logd.storage.write_group import CheckedBatch
 from logd.topic import Topic
-from logd.waiting import Waiting
+from logd.wire.requests import Mixed, Push, Pushes, Read, RefusedRequest, Request
 
 _MAX_IN_FLIGHT_BYTES = 2 << 20  # of pushes that one connection waits for
 _SLOT_BYTES = 500  # that a push under way takes up, besides its body
@@ -37,7 +37,7 @@ _TURN_S = 0.005  # for commands; one that has begun is finished
 _BULKY_BYTES = 16 << 10  # in one piece, and a body still goes on behind it
 HIGH_BYTES = 16 << 10  # of replies that a client does not take, beside the one that is too much
 _LINGER_S = 1.0
-_UNCHECKED = Batch(b"", LINES, 0, "")
+_UNCHECKED = CheckedBatch(b"", LINES, 0, "")
 _SINGLE = Pushes("", [b""], None)
 
 
@@ -47,7 +47,7 @@ class Connections:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.budget = Budget(service.config.max_unfinished_bytes)
-        self.tls: DoorContext | None = None
+        self.tls: ListenerContext | None = None
         self.kinds: dict[tuple[bool, bool], type[Connection]] = {(False, False): Connection}
         self.open: set[Connection] = set()
         self.now_s = service.scheduler.monotonic_s()
@@ -82,16 +82,16 @@ class Connection(Express, asyncio.Protocol):
         self.parser = Parser(config.max_batch_bytes, connections.budget)
         self._connections = connections
         self._service = service
-        self.entry: Entry | None = None
+        self.entry: AdmittedConnection | None = None
         self._in_flight_bytes = 0
         self._unparsed, self._unparsed_at = b"", 0  # received, and parsed up to there
         self._turn_ends_s = 0.0  # no command starts after it; 0 for no limit
         self._turn_is_due = False
         self._unsent: list[bytes] = []  # replies; some only while pushes are under way
         self._flush_is_due = False
-        self._waiting: Waiting | None = None
+        self._waiting: LongPoll | None = None
         self._sender: FileSender | None = None
-        self._large: Reply | None = None  # to be sent once the transport has nothing left
+        self._large: ServiceReply | None = None  # to be sent once the transport has nothing left
         self._advancing = False
         self._is_bulky = False
         self._eof = False
@@ -136,7 +136,7 @@ class Connection(Express, asyncio.Protocol):
         if (goes_on or self.parser.likely_bytes) and not self._is_bulky:
             self._is_bulky = True
             self._transport.pause_reading()
-            self._transport.set_protocol(BulkReceiver(self))
+            self._transport.set_protocol(LargeBodyReceiver(self))
             if not self._read_is_paused:
                 self._transport.resume_reading()
 
@@ -299,7 +299,7 @@ class Connection(Express, asyncio.Protocol):
         self._slots.append(slot)
         return slot
 
-    def answered(self, slot: Slot) -> None:
+    def answered(self, slot: ReplySlot) -> None:
         """A push was answered: send what is now next in order, in one call with what follows it."""
         slots, unsent = self._slots, self._unsent
         if slot.holds:
@@ -338,7 +338,7 @@ class Connection(Express, asyncio.Protocol):
             self._ending = True
             self._queue.clear()
 
-    def reply(self, reply: Reply) -> None:
+    def reply(self, reply: ServiceReply) -> None:
         """The answer to a command that is not a push; it was the only one under way."""
         if self._closing:
             return
@@ -362,7 +362,7 @@ class Connection(Express, asyncio.Protocol):
         """The command under way waits for messages; it ends with the connection."""
         if not self._closing:
             if self._waiting is None:
-                self._waiting = Waiting(self._service, self)
+                self._waiting = LongPoll(self._service, self)
             self._waiting.begin(topic, offset, read)
 
     def _send_large(self) -> None:
@@ -449,7 +449,7 @@ class Connection(Express, asyncio.Protocol):
         """The daemon stops: refuse what has not been started."""
         if self._queue or self._unparsed:
             error = ShuttingDown("the daemon is stopping; connect again in a moment", closes=True)
-            self._queue = deque([Refused(error)])
+            self._queue = deque([RefusedRequest(error)])
         if not self._closing:
             self._transport.pause_reading()
             self._read_is_paused = True

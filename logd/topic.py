@@ -17,24 +17,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from logd import files, recovery
 from logd.batch import LINES, NO_ID, Buffer, body_sum, encode_header
-from logd.checkpoint import Checkpoint, State
-from logd.commits import Commits, Mark
 from logd.config import Config
-from logd.disk import SyncFailed, refusal
-from logd.durability import Policy
 from logd.errors import Faulted, LogdError, NoSpace, ShuttingDown
-from logd.expiry import Expiry
-from logd.express import Singles, answer_one
-from logd.group import Batch, Group
-from logd.hooks import Running
-from logd.keeper import Keeper
 from logd.partition import Partition
-from logd.producers import Producers, Stored
 from logd.repair import Damage, joined
-from logd.requests import Pushes
-from logd.view import View
+from logd.storage import recovery, topic_files
+from logd.storage.checkpoint import Checkpoint, CheckpointState
+from logd.storage.cursor_commits import TopicCursors
+from logd.storage.delete_hooks import RunningHook
+from logd.storage.disk import SyncFailed, refusal
+from logd.storage.expiration import Expiration
+from logd.storage.fsync_policy import FsyncPolicy
+from logd.storage.group_commit import GroupCommit, LogPosition
+from logd.storage.producers import Producers, StoredId
+from logd.storage.readable_range import ReadableRange
+from logd.storage.single_push import Singles, answer_one
+from logd.storage.write_group import CheckedBatch, WriteGroup
+from logd.wire.requests import Pushes
 
 log = logging.getLogger("logd")
 _GROUP_BATCHES = 500  # two buffers each, and the kernel takes 1,024 in one call
@@ -77,16 +77,16 @@ class Scheduler(Protocol):
 class PendingPush(Protocol):
     """A push on its way, and whoever waits for it."""
 
-    content: Pushes | Batch
+    content: Pushes | CheckedBatch
     clients: int  # who wait for it
     offset: int  # where it was stored: set before `stored` is called
-    messages: int  # how many; only for a Batch
+    messages: int  # how many; only for a CheckedBatch
 
     def stored(self) -> None: ...
     def refused(self, error: LogdError) -> None: ...
 
 
-class Fresh(NamedTuple):
+class NewestWrite(NamedTuple):
     """What was written just now: whoever waits at the end need not read it from the file."""
 
     offset: int
@@ -104,14 +104,14 @@ class Topic:
         directory: Path,
         config: Config,
         scheduler: Scheduler,
-        running_hooks: Running,
+        running_hooks: RunningHook,
         touch: Callable[[Partition], None] = lambda partition: None,
         is_alone: Callable[[object], bool] = lambda topic: True,
     ) -> None:
         config = config.for_topic(name)
         self.name = name
         self.directory = directory
-        self.view = View(touch)
+        self.view = ReadableRange(touch)
         self.producers = Producers()
         self.ready = False  # its files exist
         self.damages: tuple[Damage, ...] = ()  # with any, the topic is faulted: read only
@@ -124,10 +124,10 @@ class Topic:
         self._config = config
         self._scheduler = scheduler
         self._is_alone = is_alone  # is no other topic syncing at this time?
-        self._policy = Policy(config.fsync, config.fsync_interval_s, config.fsync_batches)
+        self._policy = FsyncPolicy(config.fsync, config.fsync_interval_s, config.fsync_batches)
         self._answers_wait = self._policy.answers_wait
-        self._commits: Commits[PendingPush] = Commits(self._policy)
-        self._expiry = Expiry(
+        self._commits: GroupCommit[PendingPush] = GroupCommit(self._policy)
+        self._expiry = Expiration(
             name,
             config,
             self.view,
@@ -137,7 +137,7 @@ class Topic:
             self._hook_ended,
             scheduler.monotonic_s,
         )
-        self.cursors = Keeper(
+        self.cursors = TopicCursors(
             directory,
             self._policy,
             config.max_cursors,
@@ -155,7 +155,7 @@ class Topic:
         self._came_alone = True  # the last of them
         self._gathers_since_s = 0.0  # when single messages began to wait for company
         self._waiters: dict[object, Callable[[], None]] = {}
-        self.fresh: Fresh | None = None  # only while those who wait are woken
+        self.fresh: NewestWrite | None = None  # only while those who wait are woken
         self._turn_is_due = False
         self._job_is_running = False
         self._marked_unclean = False
@@ -180,7 +180,7 @@ class Topic:
 
     # -- start ----------------------------------------------------------------------------------
 
-    def open(self) -> files.Opened:
+    def open(self) -> topic_files.Opened:
         """Read the topic's files. Blocks: for the start only."""
         opened = recovery.open_topic(self.name, self.directory)
         self._take(opened)
@@ -203,12 +203,12 @@ class Topic:
         now_ms = self._scheduler.now_ms()
         self._scheduler.offload(lambda: self._make_files(now_ms), done)
 
-    def _make_files(self, now_ms: int) -> files.Opened:
+    def _make_files(self, now_ms: int) -> topic_files.Opened:
         if self.directory.exists():  # made before, by an attempt that failed behind the rename
             return recovery.open_topic(self.name, self.directory)
-        return files.create_topic(self.directory, now_ms)
+        return topic_files.create_topic(self.directory, now_ms)
 
-    def _take(self, opened: files.Opened) -> None:
+    def _take(self, opened: topic_files.Opened) -> None:
         for partition in opened.partitions:
             self.view.add(partition)
         self.checkpoint: Checkpoint = opened.checkpoint
@@ -225,7 +225,9 @@ class Topic:
             return
         self.active = opened.partitions[-1]
         self._time_ms = max(opened.time_ms, opened.state.since_ms)
-        self._commits.start_at(Mark(self.active.first, self.active.size, self.active.next, 0))
+        self._commits.start_at(
+            LogPosition(self.active.first, self.active.size, self.active.next, 0)
+        )
         self.view.show(max(self.active.next, damaged_to), self.active.size)
         self._created_at = self._scheduler.monotonic_s() - self._age_s()
         self._marked_unclean = not opened.clean and not self.damages
@@ -300,7 +302,7 @@ class Topic:
         self._wrote(1, size, 1, now_s)
         self.view.show(offset + 1, active.size)
         if self._waiters:
-            self.fresh = Fresh(offset, 1, size, buffers)
+            self.fresh = NewestWrite(offset, 1, size, buffers)
             self._wake()
             self.fresh = None
         answer_one(who, offset)
@@ -385,9 +387,9 @@ class Topic:
                 push.stored()
         self._sync_when_due()
 
-    def _form_group(self) -> tuple[Group, list[PendingPush]]:
+    def _form_group(self) -> tuple[WriteGroup, list[PendingPush]]:
         """Take from the pending pushes as many as one write may hold."""
-        group, pending = Group(self.active.next, self._now_ms()), self._pending
+        group, pending = WriteGroup(self.active.next, self._now_ms()), self._pending
         if len(pending) == 1 and (alone := _alone(pending[0].content)):
             push = pending.popleft()
             push.offset = group.add_alone(*alone)
@@ -413,7 +415,7 @@ class Topic:
         self.clock_behind_ms = self._time_ms - now_ms
         return self._time_ms
 
-    def _add_batch(self, group: Group, batch: Batch, push: PendingPush) -> bool:
+    def _add_batch(self, group: WriteGroup, batch: CheckedBatch, push: PendingPush) -> bool:
         """Add it, unless its producer's number shows it stored already, or out of turn."""
         try:
             known = self.producers.stored(batch.id, batch.sum) if batch.id != NO_ID else None
@@ -421,13 +423,13 @@ class Topic:
             push.refused(error)
             return False
         if known is None:
-            known = Stored(group.add(batch), batch.messages)
+            known = StoredId(group.add(batch), batch.messages)
             if batch.id != NO_ID:
                 self.producers.stage(batch.id, known, batch.sum)
         push.offset, push.messages = known
         return True
 
-    def _append(self, group: Group) -> None:
+    def _append(self, group: WriteGroup) -> None:
         self._clean_tail()
         active = self.active
         messages = group.next - active.next
@@ -441,7 +443,7 @@ class Topic:
         self.stored_messages += messages
         self.stored_bytes += size
         batches += commits.written.batches
-        commits.wrote(Mark(active.first, active.size, active.next, batches), since_s)
+        commits.wrote(LogPosition(active.first, active.size, active.next, batches), since_s)
 
     def _clean_tail(self, *, and_report: bool = True) -> None:
         """Cut off what a failed write left; nothing is written behind it before that is done."""
@@ -454,13 +456,13 @@ class Topic:
             if and_report:
                 raise
 
-    def _publish(self, mark: Mark, group: Group | None = None) -> None:
+    def _publish(self, mark: LogPosition, group: WriteGroup | None = None) -> None:
         """Let readers see everything up to here; if that is one group, those who wait get it."""
         first = self.view.next
         self.view.show(mark.next, mark.position)
         if self._waiters:
             if group is not None and group.first == first:
-                self.fresh = Fresh(first, mark.next - first, group.size, group.buffers)
+                self.fresh = NewestWrite(first, mark.next - first, group.size, group.buffers)
             self._wake()
             self.fresh = None
 
@@ -503,23 +505,23 @@ class Topic:
         ended_at_s = self._scheduler.monotonic_s()
         if not self.active.is_in_place():
             return lambda: self._synced_in_vain(mark, started_at_s, ended_at_s)
-        if files.progress_is_due(self.checkpoint, started_at_s):
-            files.save_progress(self.active, self.checkpoint, self._checkpoint_at(mark))
+        if topic_files.progress_is_due(self.checkpoint, started_at_s):
+            topic_files.save_progress(self.active, self.checkpoint, self._checkpoint_at(mark))
         return lambda: self._synced_to(mark, started_at_s, ended_at_s)
 
-    def _synced_to(self, mark: Mark, started_at_s: float, ended_at_s: float) -> None:
+    def _synced_to(self, mark: LogPosition, started_at_s: float, ended_at_s: float) -> None:
         if self._answers_wait:
             self._publish(mark)  # before the answers: whoever has one may read at once
         for push in self._commits.synced_to(mark, started_at_s, ended_at_s):
             push.stored()
 
-    def _synced_in_vain(self, mark: Mark, started_at_s: float, ended_at_s: float) -> None:
+    def _synced_in_vain(self, mark: LogPosition, started_at_s: float, ended_at_s: float) -> None:
         """The data is on disk, but in a file that no name leads to any more."""
         self.lose_files(self.active)
         for push in self._commits.synced_to(mark, started_at_s, ended_at_s):
             push.refused(self._refusal())
 
-    def _checkpoint_at(self, mark: Mark, clean: bool = False) -> State:
+    def _checkpoint_at(self, mark: LogPosition, clean: bool = False) -> CheckpointState:
         return replace(
             self._state,
             first=self.view.first,
@@ -575,7 +577,7 @@ class Topic:
         """Close the active partition for good and open the next."""
         old = self.active
         self._clean_tail()
-        new = files.roll(
+        new = topic_files.roll(
             old, self.producers, self.checkpoint, self._checkpoint_at(self._commits.written)
         )
 
@@ -586,7 +588,7 @@ class Topic:
             old.sealed_now()
             self.active = new
             self.view.add(new)
-            self._commits.start_at(Mark(new.first, 0, new.next, written.batches))
+            self._commits.start_at(LogPosition(new.first, 0, new.next, written.batches))
             self.view.show(new.next, 0)
             self._created_at = self._scheduler.monotonic_s()
 
@@ -658,10 +660,10 @@ class Topic:
             self.checkpoint.write(self._checkpoint_at(self._commits.synced, clean), synced=True)
             for partition in expired:
                 with suppress(OSError):
-                    files.remove(partition)
+                    topic_files.remove(partition)
                     left.remove(partition)
             if not left:
-                files.remove_old_ids(self.directory, self.view.first)
+                topic_files.remove_old_ids(self.directory, self.view.first)
 
         def then() -> None:
             del self._expired[: len(expired)]
@@ -692,7 +694,7 @@ class Topic:
         def work() -> Callable[[], None]:
             mark = self._commits.written
             self._clean_tail()
-            files.close_topic(
+            topic_files.close_topic(
                 self.active, self.producers, self.checkpoint, self._checkpoint_at(mark, clean=True)
             )
             now_s = self._scheduler.monotonic_s()
@@ -739,7 +741,7 @@ class Topic:
         }
 
 
-def _alone(content: Pushes | Batch) -> tuple[Buffer, int] | None:
+def _alone(content: Pushes | CheckedBatch) -> tuple[Buffer, int] | None:
     """Body and messages of what is one plain batch by itself, as all single messages are."""
     if not isinstance(content, Pushes) or len(content.bodies) > 1:
         return None

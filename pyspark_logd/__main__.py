@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pyspark_logd.session import why_no_java
+from pyspark_logd.spark_session import why_no_java
 
 
 def main() -> int:

@@ -11,25 +11,25 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from logd.epochs import Seen
-from pyspark_logd.columns import arrow_schema
+from logd.wire.topic_identity import TopicIdentity
+from pyspark_logd.arrow_columns import arrow_schema
+from pyspark_logd.data_loss import on_loss
 from pyspark_logd.errors import hidden_traceback, one_line
-from pyspark_logd.fetching import record_batches
-from pyspark_logd.loss import on_loss
-from pyspark_logd.options import ReadOptions, Site
-from pyspark_logd.places import Place, homes, open_place
-from pyspark_logd.ranges import Range, resolve, within
-from pyspark_logd.splits import Sizes, Split, cuts, shares
+from pyspark_logd.options import Site, SourceReadOptions
+from pyspark_logd.query_ranges import QueryRange, resolve, within
+from pyspark_logd.split_reader import record_batches
+from pyspark_logd.splits import Split, TopicSizes, cuts, shares
+from pyspark_logd.topic_sources import TopicSource, homes, open_place
 
 
-class Wanted(NamedTuple):
+class TopicQuery(NamedTuple):
     """What is to be read of a topic."""
 
     topic: str
     site: Site
-    seen: Seen
-    range: Range
-    sizes: Sizes
+    seen: TopicIdentity
+    range: QueryRange
+    sizes: TopicSizes
 
     @property
     def bytes(self) -> float:
@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: SourceReadOptions, schema: StructType) -> None:
         self._options, self._schema = options, arrow_schema(schema)
 
     @one_line
@@ -53,21 +53,23 @@ class BatchReader(DataSourceReader):
                 loss = on_loss(self._options.fails_on_data_loss)
                 yield from record_batches(partition, self._schema, loss)
 
-    def narrow(self, topic: str, place: Place, there: Range) -> Range:
+    def narrow(self, topic: str, place: TopicSource, there: QueryRange) -> QueryRange:
         """The part of it that filters leave."""
         return there
 
-    def _wanted(self, topic: str, place: Place) -> Wanted:
+    def _wanted(self, topic: str, place: TopicSource) -> TopicQuery:
         options = self._options
         extent = place.extent(topic)
         start = resolve(options.start, topic, place, extent)
         stop = resolve(options.stop, topic, place, extent)
         there = within(topic, extent, start, stop, on_loss(options.fails_on_data_loss))
         there = self.narrow(topic, place, there)
-        return Wanted(topic, place.site, extent.seen, there, Sizes(place.partitions(topic)))
+        return TopicQuery(
+            topic, place.site, extent.seen, there, TopicSizes(place.partitions(topic))
+        )
 
 
-def plan(options: ReadOptions, wanted: list[Wanted]) -> Iterator[Split]:
+def plan(options: SourceReadOptions, wanted: list[TopicQuery]) -> Iterator[Split]:
     """The splits of a batch read, in the order of topics and offsets."""
     splits = shares([one.bytes for one in wanted], options.min_splits)
     for one, share in zip(wanted, splits, strict=True):

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
-from logd.addresses import ConnectionLost
 from logd.errors import BadRequest, LogdError
+from logd.wire.addresses import ConnectionLost
 
 P = ParamSpec("P")
 T = TypeVar("T")

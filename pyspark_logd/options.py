@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from logd.addresses import DEFAULT_ADDRESS, Endpoint, addresses
 from logd.batch import MAX_NUMBER
-from logd.commands import checked_topic
-from logd.requests import At, Where
+from logd.wire.addresses import DEFAULT_ADDRESS, Endpoint, addresses
+from logd.wire.commands import checked_topic
+from logd.wire.requests import At, Where
 from pyspark_logd.errors import BadOption
 
 FILES = "file:"  # before the directory, where files are read and no daemon is asked
@@ -47,7 +47,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOptions:
+class SourceReadOptions:
     sites: tuple[Site, ...]
     topics: tuple[str, ...]  # empty where there is a pattern
     pattern: str | None
@@ -61,24 +61,24 @@ class ReadOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteOptions:
+class SourceWriteOptions:
     site: Site
     topic: str | None  # None where each row names its own
     compresses: bool
 
 
-def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
+def read_options(options: Mapping[str, str], *, is_stream: bool) -> SourceReadOptions:
     return _read_options(_known(options, STREAM_READ if is_stream else BATCH_READ), is_stream)
 
 
-def any_read_options(options: Mapping[str, str]) -> ReadOptions:
+def any_read_options(options: Mapping[str, str]) -> SourceReadOptions:
     """Where it is not known yet whether it will be a stream."""
     return _read_options(_known(options, ANY_READ), is_stream=False)
 
 
-def _read_options(given: Mapping[str, str], is_stream: bool) -> ReadOptions:
+def _read_options(given: Mapping[str, str], is_stream: bool) -> SourceReadOptions:
     topics, pattern = _topics(given)
-    return ReadOptions(
+    return SourceReadOptions(
         _sites(given),
         topics,
         pattern,
@@ -92,10 +92,10 @@ def _read_options(given: Mapping[str, str], is_stream: bool) -> ReadOptions:
     )
 
 
-def write_options(options: Mapping[str, str]) -> WriteOptions:
+def write_options(options: Mapping[str, str]) -> SourceWriteOptions:
     given = _known(options, WRITE)
     topic = given.get("topic")
-    return WriteOptions(
+    return SourceWriteOptions(
         _sites(given)[0], checked_topic(topic) if topic else None, _flag(given, "compress", False)
     )
 

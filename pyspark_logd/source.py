@@ -17,15 +17,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pyspark_logd.arrow_columns import SCHEMA
 from pyspark_logd.batch_reader import BatchReader
-from pyspark_logd.columns import SCHEMA
-from pyspark_logd.connecting import dial
+from pyspark_logd.connections import dial
 from pyspark_logd.errors import BadOption, one_line
-from pyspark_logd.filtering import FilteringReader
-from pyspark_logd.options import WriteOptions, any_read_options, read_options, write_options
-from pyspark_logd.places import homes, open_place
+from pyspark_logd.filters import FilteringReader
+from pyspark_logd.options import SourceWriteOptions, any_read_options, read_options, write_options
 from pyspark_logd.stream_reader import StreamReader
-from pyspark_logd.writers import BatchWriter, StreamWriter
+from pyspark_logd.topic_sources import homes, open_place
+from pyspark_logd.writer import BatchWriter, StreamWriter
 
 
 class DefaultSource(DataSource):
@@ -61,7 +61,7 @@ class DefaultSource(DataSource):
         """Nobody is asked here: Spark makes one for every commit too, when a daemon may be away."""
         return StreamWriter(self._write_options(overwrite), schema)
 
-    def _write_options(self, overwrite: bool) -> WriteOptions:
+    def _write_options(self, overwrite: bool) -> SourceWriteOptions:
         if overwrite:
             raise BadOption("a topic only grows: write with mode('append') or outputMode('append')")
         return write_options(self.options)

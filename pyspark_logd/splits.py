@@ -12,8 +12,8 @@ from math import ceil
 
 from pyspark.sql.datasource import InputPartition
 
-from logd.commands import PartitionInfo
-from logd.epochs import Seen
+from logd.wire.commands import PartitionInfo
+from logd.wire.topic_identity import TopicIdentity
 from pyspark_logd.options import Site
 
 SPLIT_BYTES = 64 << 20  # what a task reads, unless more of them are asked for
@@ -27,10 +27,10 @@ class Split(InputPartition):
     topic: str
     start: int
     stop: int
-    seen: Seen
+    seen: TopicIdentity
 
 
-class Sizes:
+class TopicSizes:
     """How many bytes lie before an offset, and at which offset so many bytes end."""
 
     def __init__(self, partitions: Sequence[PartitionInfo]) -> None:
@@ -58,7 +58,7 @@ def _interpolate(x: float, xs: list[int], ys: list[int]) -> float:
     return ys[at - 1] + share * (ys[at] - ys[at - 1])
 
 
-def cuts(sizes: Sizes, start: int, stop: int, splits: int, max_messages: int) -> list[int]:
+def cuts(sizes: TopicSizes, start: int, stop: int, splits: int, max_messages: int) -> list[int]:
     """Offsets from `start` to `stop` between which about as many bytes lie; none where equal."""
     if start >= stop:
         return []

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from logd.epochs import Seen
+from logd.wire.topic_identity import TopicIdentity
 from pyspark_logd.errors import BadOption
 
 
-class Progress(NamedTuple):
+class StreamProgress(NamedTuple):
     """One topic in one micro-batch."""
 
-    seen: Seen
+    seen: TopicIdentity
     cuts: list[int]
 
     @property
@@ -33,7 +33,7 @@ class Progress(NamedTuple):
         return self.cuts[-1]
 
 
-def to_json(topics: Mapping[str, Progress]) -> dict[str, Any]:
+def to_json(topics: Mapping[str, StreamProgress]) -> dict[str, Any]:
     return {
         "topics": {
             topic: {**progress.seen._asdict(), "cuts": progress.cuts}
@@ -42,7 +42,7 @@ def to_json(topics: Mapping[str, Progress]) -> dict[str, Any]:
     }
 
 
-def from_json(offset: Mapping[str, Any]) -> dict[str, Progress]:
+def from_json(offset: Mapping[str, Any]) -> dict[str, StreamProgress]:
     try:
         return {topic: _progress(found) for topic, found in offset["topics"].items()}
     except (KeyError, TypeError, AttributeError):
@@ -52,8 +52,10 @@ def from_json(offset: Mapping[str, Any]) -> dict[str, Progress]:
         ) from None
 
 
-def _progress(found: Mapping[str, Any]) -> Progress:
-    return Progress(Seen(found["id"], found["epoch"], found["began"]), [*found["cuts"]])
+def _progress(found: Mapping[str, Any]) -> StreamProgress:
+    return StreamProgress(
+        TopicIdentity(found["id"], found["epoch"], found["began"]), [*found["cuts"]]
+    )
 
 
 def fair_shares(waiting: Mapping[str, int], limit: int) -> dict[str, int]:

@@ -23,20 +23,20 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from logd.epochs import kept
-from logd.pauses import Patience
-from pyspark_logd.columns import arrow_schema
+from logd.client.backoff import RetryDeadline
+from logd.wire.topic_identity import kept
+from pyspark_logd.arrow_columns import arrow_schema
+from pyspark_logd.data_loss import on_loss
 from pyspark_logd.errors import hidden_traceback, one_line
-from pyspark_logd.fetching import PATIENCE_S, TRY_AGAIN, record_batches, still_there
-from pyspark_logd.loss import on_loss
-from pyspark_logd.options import ReadOptions, read_options
-from pyspark_logd.places import Extent, Place, homes, open_place
-from pyspark_logd.ranges import resolve, within
-from pyspark_logd.splits import Sizes, Split, cuts, shares
-from pyspark_logd.stream_offsets import Progress, fair_shares, from_json, to_json
+from pyspark_logd.options import SourceReadOptions, read_options
+from pyspark_logd.query_ranges import resolve, within
+from pyspark_logd.split_reader import PATIENCE_S, TRY_AGAIN, record_batches, still_there
+from pyspark_logd.splits import Split, TopicSizes, cuts, shares
+from pyspark_logd.stream_offsets import StreamProgress, fair_shares, from_json, to_json
+from pyspark_logd.topic_sources import Extent, TopicSource, homes, open_place
 
 T = TypeVar("T")
-Homes = dict[str, Place]
+Homes = dict[str, TopicSource]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -44,13 +44,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._given, self._columns = dict(given), schema
-        self._places: list[Place] = []
+        self._places: list[TopicSource] = []
         self._homes: Homes = {}
         self._targets: Mapping[str, Extent] | None = None  # where availableNow ends
         self._latest: dict[str, int] = {}
 
     @cached_property
-    def _options(self) -> ReadOptions:
+    def _options(self) -> SourceReadOptions:
         return read_options(self._given, is_stream=True)
 
     def _on_loss(self, topic: str, first: int, next_: int, why: str) -> None:
@@ -108,12 +108,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             extent = place.extent(topic)
             start = resolve(self._options.start, topic, place, extent)
             start = within(topic, extent, start, max(start, extent.next), self._on_loss).start
-            found[topic] = Progress(extent.seen, [min(start, extent.next)])
+            found[topic] = StreamProgress(extent.seen, [min(start, extent.next)])
         return to_json(found)
 
     def _next(
-        self, before: dict[str, Progress], most: int | None, homes: Homes
-    ) -> dict[str, Progress] | None:
+        self, before: dict[str, StreamProgress], most: int | None, homes: Homes
+    ) -> dict[str, StreamProgress] | None:
         """How far each topic is after the next micro-batch; None where there is nothing new."""
         extents = {topic: place.extent(topic) for topic, place in homes.items()}
         self._latest = {topic: extent.next for topic, extent in extents.items()}
@@ -124,13 +124,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not any(counts.values()):
             return None
         # Those that are not there now have nothing in this micro-batch.
-        found = {topic: Progress(was.seen, [was.next]) for topic, was in before.items()}
-        sizes = {topic: Sizes(place.partitions(topic)) for topic, place in homes.items()}
+        found = {topic: StreamProgress(was.seen, [was.next]) for topic, was in before.items()}
+        sizes = {topic: TopicSizes(place.partitions(topic)) for topic, place in homes.items()}
         for topic, offsets in self._cut(starts, counts, sizes).items():
-            found[topic] = Progress(extents[topic].seen, offsets)
+            found[topic] = StreamProgress(extents[topic].seen, offsets)
         return found
 
-    def _start(self, topic: str, before: dict[str, Progress], extent: Extent) -> int:
+    def _start(self, topic: str, before: dict[str, StreamProgress], extent: Extent) -> int:
         """Where a topic goes on. One that is new to the query is read from its beginning."""
         if topic not in before:
             return extent.first
@@ -151,7 +151,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return min(extent.next, target.next) if target else 0
 
     def _cut(
-        self, starts: dict[str, int], counts: dict[str, int], sizes: dict[str, Sizes]
+        self, starts: dict[str, int], counts: dict[str, int], sizes: dict[str, TopicSizes]
     ) -> dict[str, list[int]]:
         stops = {topic: starts[topic] + counts[topic] for topic in starts}
         bytes_ = [sizes[t].before(stops[t]) - sizes[t].before(starts[t]) for t in starts]
@@ -162,7 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for (topic, start), share in zip(starts.items(), splits, strict=True)
         }
 
-    def _splits(self, end: dict[str, Progress], homes: Homes) -> Iterator[Split]:
+    def _splits(self, end: dict[str, StreamProgress], homes: Homes) -> Iterator[Split]:
         for topic, (seen, offsets) in end.items():
             if len(offsets) < 2:
                 continue
@@ -180,7 +180,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _patiently(self, ask: Callable[[Homes], T]) -> T:
         """Ask, with the place of each topic; again, where a daemon is away for a while."""
-        patience = Patience(PATIENCE_S, monotonic())
+        patience = RetryDeadline(PATIENCE_S, monotonic())
         while True:
             try:
                 return ask(self._find_homes())

@@ -16,16 +16,24 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from logd.forward.chain import Chain, Patience, identity_of
-from logd.forward.content import Content, Identity, Stamp, check_of, tail_at
-from logd.forward.lines import Limits, last_line_start
+from logd.forward.file_content import Content, Identity, Stamp, check_of, tail_at
+from logd.forward.file_matching import MatchedFiles, Places, is_same_file
+from logd.forward.file_positions import (
+    MAX_NOTE_BYTES,
+    FileMark,
+    ForwardState,
+    Register,
+    SourceFile,
+    note_of,
+    restored,
+)
+from logd.forward.lines import LineLimits, last_line_start
 from logd.forward.paths import NOTHING, Patterns, Unmatched
-from logd.forward.siblings import file_time_ns, is_gone, is_sibling, listing, opened_plain
-from logd.forward.sources import MAX_NOTE_BYTES, Mark, Register, Source, State, note_of, restored
-from logd.forward.spooled import Leftover, Waiting
-from logd.forward.state import EMPTY, StateDir
-from logd.forward.survey import Found, Places, is_same_file
-from logd.shown import counted
+from logd.forward.rotated_files import file_time_ns, is_gone, is_sibling, listing, opened_plain
+from logd.forward.rotation import RotationChain, RotationWait, identity_of
+from logd.forward.spooled_output import Leftover, SpooledLines
+from logd.forward.state_directory import EMPTY, StateDir
+from logd.wire.text import counted
 
 POLL_S = 0.2
 MATCH_S = 1.0  # how often globs are expanded: a listing costs more than a look at a file
@@ -37,23 +45,23 @@ Render = Callable[[bytes, str], bytes]  # a line and its path to a message
 Say = Callable[[str], None]
 
 
-class Outbox(Protocol):
+class ForwardOutput(Protocol):
     """Where batches go: on disk when `push` returns, sent in order, removed when acknowledged."""
 
     @property
     def last(self) -> int: ...
     def before_removal(self, call: Callable[[], None]) -> None: ...
     def push(self, messages: list[bytes], note: str) -> None: ...
-    def waiting(self) -> Waiting: ...
+    def waiting(self) -> SpooledLines: ...
     def flush(self, timeout_s: float) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ForwardOptions:
     patterns: Patterns
     render: Render | None = None  # None: the line itself
-    limits: Limits = Limits(1 << 18)
-    patience: Patience = Patience()
+    limits: LineLimits = LineLimits(1 << 18)
+    patience: RotationWait = RotationWait()
     from_end: bool = False
     once: bool = False
     spool_bytes: int = 1 << 30
@@ -67,7 +75,7 @@ class Statistics:
     bytes: int = 0
     cut_lines: int = 0
 
-    def sentence(self, waiting: Waiting) -> str:
+    def sentence(self, waiting: SpooledLines) -> str:
         text = (
             f"{counted(self.files, 'file')}, {counted(self.lines, 'line')},"
             f" {counted(self.bytes, 'byte')} read; {counted(waiting.batches, 'batch', 'batches')},"
@@ -80,7 +88,7 @@ class Statistics:
 @dataclass(slots=True)
 class _Batch:
     messages: list[bytes] = field(default_factory=list)
-    moves: dict[int, Mark] = field(default_factory=dict)
+    moves: dict[int, FileMark] = field(default_factory=dict)
     bytes: int = 0
 
     def is_full(self) -> bool:
@@ -111,13 +119,18 @@ def remember(state: StateDir, leftover: Callable[[int], Leftover]) -> Memory:
 
 class Forwarder:
     def __init__(
-        self, state: StateDir, memory: Memory, outbox: Outbox, options: Options, say: Say
+        self,
+        state: StateDir,
+        memory: Memory,
+        outbox: ForwardOutput,
+        options: ForwardOptions,
+        say: Say,
     ) -> None:
         self.statistics = Statistics()
         self._state, self._outbox, self._options, self._say = state, outbox, options, say
         self._register, self._is_first_run = memory
-        self._chains: dict[str, Chain] = {}
-        self._turn: deque[Chain] = deque()
+        self._chains: dict[str, RotationChain] = {}
+        self._turn: deque[RotationChain] = deque()
         self._matched, self._unmatched = NOTHING, Unmatched()
         self._told = set[tuple[Identity, Stamp]]()  # files that the chains were last told of
         self._looks_ns = deque([self._register.looked_ns], maxlen=2)
@@ -252,7 +265,7 @@ class Forwarder:
 
     def _add(self, path: str) -> None:
         self._adopt(path)
-        chain = Chain(path, self._register, self._options.limits, self._options.patience)
+        chain = RotationChain(path, self._register, self._options.limits, self._options.patience)
         self._chains[path] = chain
         self._turn.append(chain)
 
@@ -276,7 +289,7 @@ class Forwarder:
             self._save()
         self._is_first_run = False
 
-    def _take_over(self, found: Found) -> None:
+    def _take_over(self, found: MatchedFiles) -> None:
         for source in found.new:
             if self._is_first_run and self._options.from_end and source.content is not None:
                 _skip_to_end(source, source.content, self._options.limits)
@@ -286,7 +299,7 @@ class Forwarder:
                 " removed before they could be read; rotate later, or keep a copy beside the file"
             )
 
-    def _complain(self, chain: Chain) -> None:
+    def _complain(self, chain: RotationChain) -> None:
         if not chain.is_unreadable:
             self._unreadable.discard(chain.base)
         elif chain.base not in self._unreadable:
@@ -319,7 +332,7 @@ class Forwarder:
             source, piece = taken
             batch.messages += self._rendered(piece.lines, chain.base)
             batch.bytes = sum(map(len, batch.messages)) + len(batch.messages)
-            batch.moves[source.id] = Mark(piece.end, check_of(piece.tail))
+            batch.moves[source.id] = FileMark(piece.end, check_of(piece.tail))
             self.statistics.lines += len(piece.lines)
             self.statistics.cut_lines += piece.cut_lines
         return batch
@@ -340,17 +353,17 @@ class Forwarder:
         self._state.save(lambda: self._register.snapshot(last))
 
 
-def _skip_to_end(source: Source, content: Content, limits: Limits) -> None:
+def _skip_to_end(source: SourceFile, content: Content, limits: LineLimits) -> None:
     source.at = last_line_start(content, content.size(), limits.line_bytes)
     source.tail = tail_at(content, source.at)
-    source.mark = Mark(source.at, check_of(source.tail))
+    source.mark = FileMark(source.at, check_of(source.tail))
 
 
 def _drop_gone(register: Register, elsewhere: Collection[Identity]) -> None:
     """Forget paths that are no more, with nothing left to read and no file left to mistake."""
     for base in {source.base for source in register.sources.values()}:
         sources = register.of(base)
-        is_done = all(s.state is State.done and s.identity not in elsewhere for s in sources)
+        is_done = all(s.state is ForwardState.done and s.identity not in elsewhere for s in sources)
         if is_done and is_gone(base):
             with register.lock:
                 for source in sources:

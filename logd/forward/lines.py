@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from logd.forward.content import TAIL_BYTES, Content
+from logd.forward.file_content import TAIL_BYTES, Content
 
 PIECE_BYTES = 1 << 17
 PIECE_LINES = 2048
 _SEARCH_BYTES = 1 << 18
 
 
-class Piece(NamedTuple):
+class FileChunk(NamedTuple):
     lines: list[bytes]
     end: int  # the position behind the piece
     tail: bytes  # the last bytes before `end`
     cut_lines: int = 0  # how many lines were longer than the limit and lost their rest
 
 
-class Limits(NamedTuple):
+class LineLimits(NamedTuple):
     line_bytes: int
     piece_lines: int = PIECE_LINES
 
@@ -32,11 +32,11 @@ def next_piece(
     start: int,
     stop: int,
     tail: bytes,
-    limits: Limits,
+    limits: LineLimits,
     *,
     searched: int = 0,
     partial: bool = False,
-) -> Piece | None:
+) -> FileChunk | None:
     """The lines from `start` on that end before `stop`; None where not even one does.
 
     `tail` are the bytes before `start`. Before `searched` there is no line end: a line that grows
@@ -52,7 +52,7 @@ def next_piece(
     return _one_line(content, start, stop, tail, limits, start, partial) if data else None
 
 
-def _whole_lines(data: bytes, start: int, tail: bytes, limits: Limits) -> Piece:
+def _whole_lines(data: bytes, start: int, tail: bytes, limits: LineLimits) -> FileChunk:
     lines = data[:-1].split(b"\n")
     if len(lines) > limits.piece_lines:
         del lines[limits.piece_lines :]
@@ -61,7 +61,7 @@ def _whole_lines(data: bytes, start: int, tail: bytes, limits: Limits) -> Piece:
     if len(data) > limits.line_bytes:
         cut = sum(len(line) > limits.line_bytes for line in lines)
         lines = [line[: limits.line_bytes] for line in lines]
-    return Piece(lines, start + len(data), (tail + data[-TAIL_BYTES:])[-TAIL_BYTES:], cut)
+    return FileChunk(lines, start + len(data), (tail + data[-TAIL_BYTES:])[-TAIL_BYTES:], cut)
 
 
 def _one_line(
@@ -69,10 +69,10 @@ def _one_line(
     start: int,
     stop: int,
     tail: bytes,
-    limits: Limits,
+    limits: LineLimits,
     searched: int,
     partial: bool,
-) -> Piece | None:
+) -> FileChunk | None:
     """A line that is longer than a piece, or has no end yet. Its rest is skipped, never kept."""
     lf = find_lf(content, max(start, searched), stop)
     if lf is None and not partial:
@@ -82,7 +82,7 @@ def _one_line(
     end = stop if lf is None else lf + 1
     from_ = max(start, end - TAIL_BYTES)
     last = content.read(from_, end - from_)
-    return Piece([line], end, (tail + last)[-TAIL_BYTES:], int(len(line) < stop - start))
+    return FileChunk([line], end, (tail + last)[-TAIL_BYTES:], int(len(line) < stop - start))
 
 
 def find_lf(content: Content, start: int, stop: int) -> int | None:

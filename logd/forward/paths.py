@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from logd.forward.content import Identity, Stamp, is_archive_name
-from logd.shown import counted
+from logd.forward.file_content import Identity, Stamp, is_archive_name
+from logd.wire.text import counted
 
 
 class Matched(NamedTuple):

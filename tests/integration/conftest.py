@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemon import ROOT as ROOT
-from daemon import Daemon as Daemon
-from daemon import running as running
+
+from tests.support.daemon import ROOT as ROOT
+from tests.support.daemon import Daemon as Daemon
+from tests.support.daemon import running as running
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from damage.loop import Loop, Pushing, batch_of, close, create, new_topic
 
 from logd.errors import LogdError
+from tests.support.topic_loop import Loop, Pushing, batch_of, close, create, new_topic
 
 Schedule = list[tuple[int, int]]  # after so many more looks, so many changes
 LOOKS = ["open", "pread", "preadv", "fstat", "lstat", "stat", "listdir", "scandir"]

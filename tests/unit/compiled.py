@@ -14,8 +14,8 @@ import logd
 
 def source(name: str) -> ModuleType:
     """The file itself, whatever was compiled from it."""
-    path = Path(logd.__file__).with_name(f"{name}.py")
-    spec = importlib.util.spec_from_file_location(f"{name}_source", path)
+    path = Path(logd.__file__).parent / f"{name.replace('.', '/')}.py"
+    spec = importlib.util.spec_from_file_location(f"{path.stem}_source", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,6 +1,6 @@
 """A small daemon in a thread, on a real socket, that can be told to misbehave.
 
-It has the true rules for ids (`logd.producers`) and the true parser, keeps everything in memory,
+It has the true rules for ids (`storage.producers`) and the true parser, keeps everything in memory,
 and answers PUSH, STATS and PING. `script` is asked before each push is carried out: it may return
 an error to refuse it with, or one of the words below, or None for business as usual.
 """
@@ -15,9 +15,9 @@ from typing import Self
 
 from logd.batch import body_sum, split_body
 from logd.errors import LogdError, NotFound
-from logd.producers import Producers, Stored
 from logd.protocol import Budget, Parser
-from logd.requests import Ping, Push, Refused, Request, Stats
+from logd.storage.producers import Producers, StoredId
+from logd.wire.requests import Ping, Push, RefusedRequest, Request, Stats
 
 HANG_UP = "hang up"  # before it is stored
 STORE_AND_HANG_UP = "store and hang up"  # and say nothing
@@ -190,7 +190,7 @@ class FakeDaemon:
                 return self._stats()
             case Ping():
                 return b"OK\r\n"
-            case Refused(error):
+            case RefusedRequest(error):
                 raise error
         raise NotFound("not in this daemon")
 
@@ -224,14 +224,14 @@ class FakeDaemon:
             raise Hung
         return reply
 
-    def _store(self, push: Push) -> Stored:
+    def _store(self, push: Push) -> StoredId:
         messages = split_body(bytes(push.body), push.enc)
         assert push.sum == body_sum(push.body)
         assert push.messages == len(messages)
         known = self._producers.stored(push.id, push.sum)
         if known is not None:
             return known
-        place = Stored(self.next, len(messages))
+        place = StoredId(self.next, len(messages))
         self._producers.stage(push.id, place, push.sum)
         self._producers.commit()
         self.stored.append((push._replace(body=bytes(push.body)), messages))

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from logd.forward.chain import Patience
-from logd.forward.forwarder import Forwarder, Options, remember
-from logd.forward.lines import Limits
+from logd.forward.forwarder import Forwarder, ForwardOptions, remember
+from logd.forward.lines import LineLimits
 from logd.forward.paths import Patterns
-from logd.forward.spooled import Leftover, Waiting
-from logd.forward.state import StateDir
+from logd.forward.rotation import RotationWait
+from logd.forward.spooled_output import Leftover, SpooledLines
+from logd.forward.state_directory import StateDir
 
 
 class Killed(BaseException):
@@ -57,8 +57,8 @@ class Outbox:
         self.batches.clear()
         self.acknowledged = self.last
 
-    def waiting(self) -> Waiting:
-        return Waiting(self.last - self.acknowledged, (1 << 40) if self.full else 0)
+    def waiting(self) -> SpooledLines:
+        return SpooledLines(self.last - self.acknowledged, (1 << 40) if self.full else 0)
 
     def flush(self, timeout_s: float) -> bool:
         return True
@@ -71,7 +71,7 @@ class Outbox:
 class Life:
     """One life of a forwarder: started, turned by hand, then killed."""
 
-    def __init__(self, directory: Path, outbox: Outbox, options: Options) -> None:
+    def __init__(self, directory: Path, outbox: Outbox, options: ForwardOptions) -> None:
         self.said: list[str] = []
         self.outbox = outbox
         self._state = StateDir(directory, "app")
@@ -102,9 +102,9 @@ class Life:
         return sum(s.content is not None for s in self._memory.register.sources.values())
 
 
-def options(*patterns: Path | str, **settings: object) -> Options:
-    chosen: dict[str, object] = {"limits": Limits(1 << 18), "patience": Patience()}
-    return Options(Patterns([str(p) for p in patterns]), **{**chosen, **settings})  # type: ignore[arg-type]
+def options(*patterns: Path | str, **settings: object) -> ForwardOptions:
+    chosen: dict[str, object] = {"limits": LineLimits(1 << 18), "patience": RotationWait()}
+    return ForwardOptions(Patterns([str(p) for p in patterns]), **{**chosen, **settings})  # type: ignore[arg-type]
 
 
 class World:

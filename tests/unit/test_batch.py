@@ -20,8 +20,8 @@ from logd.batch import (
     MAX_HEADER_BYTES,
     MAX_NUMBER,
     Buffer,
-    Found,
     Header,
+    ScannedBatch,
     body_sum,
     count_lf,
     encode_header,
@@ -54,7 +54,7 @@ def headed(text: str) -> bytes:
     return line + xxh32_hexdigest(line).encode() + b"\r\n"
 
 
-def found(data: bytes, **how: int | bool) -> list[Found]:
+def found(data: bytes, **how: int | bool) -> list[ScannedBatch]:
     return list(scan(reading(data), 0, len(data), **how))  # type: ignore[arg-type]
 
 
@@ -266,8 +266,8 @@ def without_the_compiled_part() -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "logd._lines", None)
-        patch.delattr("logd._lines", raising=False)
+        patch.setitem(sys.modules, "logd._native", None)
+        patch.delattr("logd._native", raising=False)
         spec.loader.exec_module(module)
     return module
 

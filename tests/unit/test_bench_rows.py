@@ -10,8 +10,8 @@ from bench import aged
 from bench.__main__ import choose
 from bench.programs import Follow, Load
 from bench.rows import ROWS
-from logd import offline
-from logd.recovery import open_topic
+from logd.offline import integrity
+from logd.storage.recovery import open_topic
 
 # What the project has set itself: row, contestant, bound. Loosening one is a decision, not an edit.
 AIMS = {
@@ -87,6 +87,6 @@ def test_an_aged_topic_is_one_that_the_daemon_could_have_written(
     assert len(opened.partitions) == partitions + 1
     assert len(indexes) == partitions
     assert all(path.read_bytes() == made for path, made in indexes.items())  # none was rebuilt
-    checked = offline.check(topic).report
+    checked = integrity.check(topic).report
     assert not checked.damages
     assert checked.messages == opened.partitions[-1].first == partitions * 4

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_hexdigest
 
-from logd import disk
-from logd.checkpoint import SLOT_BYTES, Checkpoint, State
+from logd.storage import disk
+from logd.storage.checkpoint import SLOT_BYTES, Checkpoint, CheckpointState
 
-FIRST = State(first=0, partition=0, position=100, epoch=1, began=0, clean=False)
-SECOND = State(first=5, partition=50, position=200, epoch=2, began=7, clean=True)
+FIRST = CheckpointState(first=0, partition=0, position=100, epoch=1, began=0, clean=False)
+SECOND = CheckpointState(first=5, partition=50, position=200, epoch=2, began=7, clean=True)
 
 
-def reopened(path: Path) -> State | None:
+def reopened(path: Path) -> CheckpointState | None:
     return Checkpoint(path).state
 
 
-def fields(state: State | None) -> tuple[int, int, int, int, int, bool]:
+def fields(state: CheckpointState | None) -> tuple[int, int, int, int, int, bool]:
     assert state is not None
     return state.first, state.partition, state.position, state.epoch, state.began, state.clean
 
@@ -30,7 +30,9 @@ def path(tmp_path: Path) -> Path:
 
 def test_golden_bytes(path: Path) -> None:
     """One readable line, then zeros, in a file of two slots."""
-    Checkpoint.create(path, State(first=3, partition=4, position=5, epoch=6, began=7, clean=True))
+    Checkpoint.create(
+        path, CheckpointState(first=3, partition=4, position=5, epoch=6, began=7, clean=True)
+    )
     line, _, rest = path.read_bytes().partition(b"\n")
     word, sequence, *pairs, sum_ = line.split(b" ")
     assert (word, sequence) == (b"checkpoint", b"0")
@@ -53,7 +55,7 @@ def test_slots_take_turns_and_the_sequence_grows(path: Path) -> None:
     checkpoint = Checkpoint.create(path, FIRST)
     for step in range(1, 6):
         before = path.read_bytes()
-        checkpoint.write(State(position=step))
+        checkpoint.write(CheckpointState(position=step))
         after = path.read_bytes()
         kept = slice(0, SLOT_BYTES) if step % 2 else slice(SLOT_BYTES, None)
         assert before[kept] == after[kept], "the newer slot is never written over"
@@ -68,7 +70,7 @@ def test_slots_take_turns_and_the_sequence_grows(path: Path) -> None:
 def test_a_torn_slot_falls_back_to_the_one_before(path: Path, steps: int) -> None:
     checkpoint = Checkpoint.create(path, FIRST)
     for step in range(1, steps):
-        checkpoint.write(State(position=step))
+        checkpoint.write(CheckpointState(position=step))
     before, whole = checkpoint.state, path.read_bytes()
     checkpoint.write(SECOND)
     after = path.read_bytes()

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from cli.bench import batches_of
 from cli.latency import Latencies
 from cli.numbers import bytes_text, count_text, duration_text
-from cli.rates import Sample, TopicRate, between, chosen
 from cli.read import expected_messages
 from cli.stats import with_seconds
-from logd.commands import TopicInfo
-from logd.requests import At
-from logd.shown import counted
+from cli.stats_rates import StatsSample, TopicRate, between, chosen
+from logd.wire.commands import TopicInfo
+from logd.wire.requests import At
+from logd.wire.text import counted
 
 
 def test_one_is_said_as_one() -> None:
@@ -66,9 +66,9 @@ def test_durations(seconds: float, text: str) -> None:
 # -- rates --------------------------------------------------------------------------------------
 
 
-def sample(at_s: float, stored: int, *topics: TopicInfo) -> Sample:
+def sample(at_s: float, stored: int, *topics: TopicInfo) -> StatsSample:
     counters = {"stored_messages": stored, "stored_bytes": 10 * stored, "read_bytes": 0}
-    return Sample(at_s, {k: str(v) for k, v in counters.items()}, {t.topic: t for t in topics})
+    return StatsSample(at_s, {k: str(v) for k, v in counters.items()}, {t.topic: t for t in topics})
 
 
 def test_rates_are_what_lies_between_two_samples() -> None:

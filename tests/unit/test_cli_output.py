@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli import lines, write
-from cli.failures import Misuse, explain
-from cli.output import Form, renderer, table
-from cli.since import parse_since
-from logd.addresses import ConnectionLost
+from cli import input_lines, write
+from cli.exit_codes import Misuse, explain
+from cli.message_formats import OutputFormat, renderer, table
+from cli.points_in_time import parse_since
 from logd.errors import BadTopic, Busy, DamagedBatch, Faulted, NotFound, OutOfRange
-from logd.reading import Batch
-from logd.shown import iso_time
+from logd.wire.addresses import ConnectionLost
+from logd.wire.read_state import Batch
+from logd.wire.text import iso_time
 
 NOW_MS = 1_800_000_000_000
 BATCH = Batch(7, 1_700_000_000_123, [b"hello", b"\xff\n", "grüß".encode()])
@@ -56,7 +56,9 @@ def test_no_times(text: str) -> None:
 
 def test_a_time_without_a_zone_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
     # In a process of its own, whose zone is not this machine's.
-    code = "from cli.since import parse_since; print(parse_since('2026-01-31T12:00:00', 0))"
+    code = (
+        "from cli.points_in_time import parse_since; print(parse_since('2026-01-31T12:00:00', 0))"
+    )
     monkeypatch.setenv("TZ", "XXX-2")
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
     assert int(printed) == 1_769_853_600_000
@@ -72,15 +74,15 @@ def test_a_time_beyond_the_calendar() -> None:
 
 
 def test_text_is_each_message_and_a_line_end() -> None:
-    assert renderer("app", Form.text, None)(BATCH) == b"hello\n\xff\n\n" + "grüß\n".encode()
+    assert renderer("app", OutputFormat.text, None)(BATCH) == b"hello\n\xff\n\n" + "grüß\n".encode()
 
 
 def test_raw_is_the_bytes_and_nothing_else() -> None:
-    assert renderer("app", Form.raw, None)(BATCH) == b"hello\xff\n" + "grüß".encode()
+    assert renderer("app", OutputFormat.raw, None)(BATCH) == b"hello\xff\n" + "grüß".encode()
 
 
 def test_json_is_an_object_per_line() -> None:
-    lines = renderer("app", Form.json, None)(BATCH).splitlines()
+    lines = renderer("app", OutputFormat.json, None)(BATCH).splitlines()
     same = {"topic": "app", "time": "2023-11-14T22:13:20.123Z"}
     assert [json.loads(line) for line in lines] == [
         same | {"offset": 7, "message": "hello"},
@@ -91,7 +93,7 @@ def test_json_is_an_object_per_line() -> None:
 
 @given(st.lists(st.binary(), min_size=1))
 def test_json_has_one_line_per_message_whatever_it_holds(messages: list[bytes]) -> None:
-    lines = renderer("app", Form.json, None)(Batch(0, 0, messages)).split(b"\n")
+    lines = renderer("app", OutputFormat.json, None)(Batch(0, 0, messages)).split(b"\n")
     assert len(lines) == len(messages) + 1
     for line, message in zip(lines, messages, strict=False):
         if "message" in (fields := json.loads(line)):
@@ -110,11 +112,14 @@ def test_json_has_one_line_per_message_whatever_it_holds(messages: list[bytes]) 
     ],
 )
 def test_templates(template: str, line: bytes) -> None:
-    assert renderer("app", Form.text, template)(BATCH._replace(messages=[b"hello"])) == line + b"\n"
+    assert (
+        renderer("app", OutputFormat.text, template)(BATCH._replace(messages=[b"hello"]))
+        == line + b"\n"
+    )
 
 
 def test_a_template_takes_any_bytes() -> None:
-    assert renderer("app", Form.text, "{offset}:{message}")(BATCH).startswith(
+    assert renderer("app", OutputFormat.text, "{offset}:{message}")(BATCH).startswith(
         b"7:hello\n8:\xff\n\n"
     )
 
@@ -124,7 +129,7 @@ def test_a_template_takes_any_bytes() -> None:
 )
 def test_no_templates(template: str) -> None:
     with pytest.raises(Misuse, match="--format"):
-        renderer("app", Form.text, template)
+        renderer("app", OutputFormat.text, template)
 
 
 def test_a_table_is_aligned() -> None:
@@ -152,7 +157,7 @@ BYTES = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r"])).map(b"".join)
 @given(data=BYTES, size=st.integers(1, 9))
 def test_lines_are_the_same_however_they_arrive(data: bytes, size: int) -> None:
     source: BinaryIO = Trickle(data, size)
-    found = [line for cut, _ in lines.cut_lines(source) for line in cut]
+    found = [line for cut, _ in input_lines.cut_lines(source) for line in cut]
     expected = data.split(b"\n")
     if expected[-1] == b"":
         expected.pop()
@@ -198,7 +203,9 @@ def test_a_bug_keeps_its_traceback() -> None:
 
 
 def test_help_does_not_load_the_client() -> None:
-    code = "import sys, cli.__main__; print({'logd.client', 'xxhash', 'rich'} & {*sys.modules})"
+    code = (
+        "import sys, cli.__main__; print({'logd.client.client', 'xxhash', 'rich'} & {*sys.modules})"
+    )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
     assert printed.strip() == b"set()"
 

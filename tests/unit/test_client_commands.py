@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
-from fake_daemon import nobody
 
-from logd import commands, replies
-from logd.addresses import ConnectionLost, parse_address
 from logd.batch import body_sum
-from logd.client import Client
-from logd.commands import Cursor, PartitionInfo, Pushed, TopicInfo
+from logd.client.client import Client
 from logd.errors import BadRequest, BadTopic, Busy, LogdError, NotFound, OutOfRange, TooLarge
-from logd.requests import At
+from logd.wire import commands, replies
+from logd.wire.addresses import ConnectionLost, parse_address
+from logd.wire.commands import CursorInfo, PartitionInfo, Pushed, TopicInfo
+from logd.wire.requests import At
+from tests.unit.fake_daemon import nobody
 
 HANG_UP = b"hang up"
 
@@ -108,8 +108,8 @@ SAY: list[tuple[Callable[[Client], object], bytes, bytes, object]] = [
         b"OK 8 2\r\n",
         Pushed(8, 2),
     ),
-    (lambda c: c.cursor("app", "me"), b"CURSOR app me\r\n", b"OK 5 3\r\n", Cursor(5, 3)),
-    (lambda c: c.commit("app", "me", 7), b"COMMIT app me 7\r\n", b"OK 7 1\r\n", Cursor(7, 1)),
+    (lambda c: c.cursor("app", "me"), b"CURSOR app me\r\n", b"OK 5 3\r\n", CursorInfo(5, 3)),
+    (lambda c: c.commit("app", "me", 7), b"COMMIT app me 7\r\n", b"OK 7 1\r\n", CursorInfo(7, 1)),
 ]  # fmt: skip
 
 

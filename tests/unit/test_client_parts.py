@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logd.batch import body_sum, split_body
-from logd.epochs import Seen, kept
-from logd.packing import Packer
-from logd.pauses import Pauses
+from logd.client.backoff import Backoff
+from logd.client.batch_encoder import BatchEncoder
+from logd.wire.topic_identity import TopicIdentity, kept
 
 property_of = settings(max_examples=200)
 
@@ -19,7 +19,7 @@ property_of = settings(max_examples=200)
 @given(st.integers(1, 100))
 @property_of
 def test_pauses_grow_to_a_limit_and_start_anew(failures: int) -> None:
-    pauses = Pauses(0.05, 5.0)
+    pauses = Backoff(0.05, 5.0)
     for n in range(failures):
         whole_s = min(5.0, 0.05 * 2**n)
         assert whole_s / 2 <= pauses.next_s() <= whole_s
@@ -28,39 +28,45 @@ def test_pauses_grow_to_a_limit_and_start_anew(failures: int) -> None:
 
 
 def test_two_who_failed_together_part() -> None:
-    assert len({Pauses().next_s() for _ in range(20)}) > 10
+    assert len({Backoff().next_s() for _ in range(20)}) > 10
 
 
 @pytest.mark.parametrize(
     ("before", "now", "up_to"),
     [
-        (Seen("a", 1, 0), Seen("a", 1, 0), 100),
-        (Seen("a", 1, 0), Seen("a", 2, 100), 100),
-        (Seen("a", 1, 0), Seen("a", 2, 150), 100),
-        (Seen("a", 1, 0), Seen("a", 2, 60), 60),
-        (Seen("a", 3, 50), Seen("a", 3, 50), 100),
-        (Seen("a", 1, 0), Seen("b", 1, 0), 0),
-        (Seen("a", 1, 0), None, 0),
+        (TopicIdentity("a", 1, 0), TopicIdentity("a", 1, 0), 100),
+        (TopicIdentity("a", 1, 0), TopicIdentity("a", 2, 100), 100),
+        (TopicIdentity("a", 1, 0), TopicIdentity("a", 2, 150), 100),
+        (TopicIdentity("a", 1, 0), TopicIdentity("a", 2, 60), 60),
+        (TopicIdentity("a", 3, 50), TopicIdentity("a", 3, 50), 100),
+        (TopicIdentity("a", 1, 0), TopicIdentity("b", 1, 0), 0),
+        (TopicIdentity("a", 1, 0), None, 0),
         (None, None, 0),
-        (None, Seen("a", 1, 0), 100),
-        (None, Seen("a", 2, 60), 60),
+        (None, TopicIdentity("a", 1, 0), 100),
+        (None, TopicIdentity("a", 2, 60), 60),
     ],
 )
-def test_how_much_a_topic_has_kept(before: Seen | None, now: Seen | None, up_to: int) -> None:
+def test_how_much_a_topic_has_kept(
+    before: TopicIdentity | None, now: TopicIdentity | None, up_to: int
+) -> None:
     assert kept(before, now, 100) == up_to
 
 
 def test_stats_that_are_none() -> None:
-    assert Seen.of({"id": "a", "epoch": "2", "epoch_began": "5", "more": "x"}) == ("a", 2, 5)
+    assert TopicIdentity.of({"id": "a", "epoch": "2", "epoch_began": "5", "more": "x"}) == (
+        "a",
+        2,
+        5,
+    )
     for stats in ({}, {"id": "a", "epoch": "x", "epoch_began": "0"}):
         with pytest.raises(ValueError):
-            Seen.of(stats)
+            TopicIdentity.of(stats)
 
 
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=20), st.booleans())
 @property_of
 def test_what_is_packed_can_be_taken_out(messages: list[bytes], compressed: bool) -> None:
-    batch = Packer("app", compressed=compressed).pack(messages)
+    batch = BatchEncoder("app", compressed=compressed).pack(messages)
     assert split_body(batch.push.body, batch.push.enc) == messages
     assert (batch.messages, batch.push.messages) == (len(messages), len(messages))
     assert batch.push.sum == body_sum(batch.push.body)
@@ -71,13 +77,13 @@ def test_what_is_packed_can_be_taken_out(messages: list[bytes], compressed: bool
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=20), st.integers(1, 200))
 @property_of
 def test_a_batch_has_no_more_than_it_may(messages: list[bytes], most_bytes: int) -> None:
-    batch = Packer("app", compressed=False).pack(messages, most_bytes)
+    batch = BatchEncoder("app", compressed=False).pack(messages, most_bytes)
     assert batch.messages == 1 or batch.size <= most_bytes
     assert split_body(batch.push.body, batch.push.enc) == messages[: batch.messages]
 
 
 def test_compression_only_where_it_pays() -> None:
-    packer, rng = Packer("app", compressed=True), random.Random(1)
+    packer, rng = BatchEncoder("app", compressed=True), random.Random(1)
     same, noise = [b"the same again"] * 100, [rng.randbytes(1000).replace(b"\n", b"") * 1]
     assert packer.pack(same).push.enc == "lines+zstd"
     assert packer.pack(noise).push.enc == "lines"

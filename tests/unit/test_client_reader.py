@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logd.batch import GAP, body_sum, compress, encode_body, encode_header
-from logd.client import Client
-from logd.commands import Batches, Command
+from logd.client.client import Client
+from logd.client.reader import Reader
 from logd.errors import DamagedBatch, NotFound, OutOfRange
 from logd.protocol import Budget, Parser
-from logd.reader import Reader
-from logd.reading import Batch, Gap, Message, Reading, Rewind, check
-from logd.requests import At, Read, Tail, Where
+from logd.wire.commands import Batches, Command
+from logd.wire.read_state import Batch, Gap, Message, ReadState, Rewind, check
+from logd.wire.requests import At, Read, Tail, Where
 
 
 def batch(offset: int, messages: list[bytes], time_ms: int = 1000, *, small: bool = False) -> bytes:
@@ -211,7 +211,7 @@ def test_a_follower_waits_at_the_end_and_goes_on() -> None:
 
 def test_a_follower_waits_no_longer_than_up_to_its_time_and_then_asks_once_more() -> None:
     now_ms = 5_000
-    reading = Reading("app", follow=True, until_ms=40_000, now_ms=lambda: now_ms)
+    reading = ReadState("app", follow=True, until_ms=40_000, now_ms=lambda: now_ms)
     waits_ms = []
     for now_ms in (5_000, 9_999, 39_000, 39_999, 40_000):  # noqa: B007
         assert not reading.is_done

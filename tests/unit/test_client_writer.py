@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import ClassVar, SupportsIndex
 
 import pytest
-from fake_daemon import HANG_UP, MISCOUNT, FakeDaemon, nobody
 
-from logd.addresses import ConnectionLost
 from logd.batch import body_sum
+from logd.client.writer import Writer
 from logd.errors import BadRequest, BadTopic, LogdError, TooLarge, TopicLimit
-from logd.requests import Push
-from logd.writer import Writer
+from logd.wire.addresses import ConnectionLost
+from logd.wire.requests import Push
+from tests.unit.fake_daemon import HANG_UP, MISCOUNT, FakeDaemon, nobody
 
 
 @pytest.fixture

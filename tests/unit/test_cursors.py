@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_hexdigest
 
-from logd import cursors, disk
-from logd.cursors import Committed, CursorFile, changed, decode, encode, lag, moves
+from logd.storage import cursors, disk
+from logd.storage.cursors import Committed, CursorFile, changed, decode, encode, lag, moves
 
 NAMES = st.sampled_from(["a", "b", "billing", "..", "-", "n" * 64])
 PLACES = st.builds(Committed, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forwarding import Life, Outbox, World, options
 
 from logd.errors import DataDirError
-from logd.forward import chain, siblings, survey
-from logd.forward.chain import Patience
-from logd.forward.content import Plain
-from logd.forward.lines import Limits, Piece, next_piece
-from logd.forward.siblings import file_time_ns, is_sibling
-from logd.forward.sources import Mark, moves_of, note_of
-from logd.forward.state import StateDir
+from logd.forward import file_matching, rotated_files, rotation
+from logd.forward.file_content import PlainFile
+from logd.forward.file_positions import FileMark, moves_of, note_of
+from logd.forward.lines import FileChunk, LineLimits, next_piece
+from logd.forward.rotated_files import file_time_ns, is_sibling
+from logd.forward.rotation import RotationWait
+from logd.forward.state_directory import StateDir
+from tests.unit.forwarding import Life, Outbox, World, options
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def at_a_look(
         return call
 
     for name in looks:
-        patch.setattr(Plain, name, watched(getattr(Plain, name)))
+        patch.setattr(PlainFile, name, watched(getattr(PlainFile, name)))
     return count
 
 
@@ -308,14 +308,14 @@ def test_truncated_while_it_is_read(
     world.append(b"two\n")
     calls: list[object] = []
 
-    def truncating(*args: Any, **kwargs: Any) -> Piece | None:
+    def truncating(*args: Any, **kwargs: Any) -> FileChunk | None:
         if not calls:
             world.copytruncate()
             world.append(b"abc\ndef\nghi\n")  # a whole line where the next was to be read
         calls.append(args)
         return next_piece(*args, **kwargs)
 
-    monkeypatch.setattr(chain, "next_piece", truncating)
+    monkeypatch.setattr(rotation, "next_piece", truncating)
     life.settle()
     assert outbox.delivered == [b"one", b"two", b"abc", b"def", b"ghi"]
 
@@ -447,10 +447,10 @@ def test_truncated_while_the_copy_was_looked_at_that_was_under_way(
         world.truncate()
         world.append(b"two\n")
 
-    listed = siblings.listing
+    listed = rotated_files.listing
     by_name = lambda base: sorted(listed(base), key=lambda named: named.path, reverse=True)  # noqa: E731
     with monkeypatch.context() as patch:
-        patch.setattr(siblings, "listing", by_name)  # the copy first
+        patch.setattr(rotated_files, "listing", by_name)  # the copy first
         count = at_a_look(patch, moment, end_the_copy, "size", "stamp", "read")
         life.turn()
     assert count[0] > moment
@@ -511,10 +511,10 @@ def test_a_new_path_that_changes_at_each_of_the_first_looks(
     world.line()
 
     def unsettled(*args: Any) -> Any:
-        raise siblings.Unsettled
+        raise rotated_files.Unsettled
 
     with monkeypatch.context() as patch:
-        patch.setattr(siblings, "look", unsettled)
+        patch.setattr(rotated_files, "look", unsettled)
         for _ in range(4):
             while file_time_ns() <= world.path.stat().st_mtime_ns:
                 pass
@@ -532,12 +532,12 @@ def test_a_file_that_has_just_come_is_not_one_that_cannot_be_read(
     world.path.rename(world.path.with_name("app.log.1"))
 
     def then_it_comes(*args: Any) -> Any:
-        found = survey.survey(*args)
+        found = file_matching.survey(*args)
         world.line()
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(chain, "survey", then_it_comes)
+        patch.setattr(rotation, "survey", then_it_comes)
         life.turn()
     life.turn(0.2)
     assert outbox.delivered == world.written
@@ -664,8 +664,8 @@ def test_a_file_that_was_renamed_and_may_no_longer_be_read_is_no_new_one(
     def refused(path: str) -> Any:
         raise PermissionError(path)
 
-    monkeypatch.setattr(siblings, "Plain", refused)
-    monkeypatch.setattr(siblings, "open_content", refused)
+    monkeypatch.setattr(rotated_files, "PlainFile", refused)
+    monkeypatch.setattr(rotated_files, "open_content", refused)
     life.turn()
     world.line()
     life.settle()
@@ -679,12 +679,12 @@ def test_a_file_whose_first_bytes_cannot_be_read_ends_nothing(
     world.line()
     opened = []
 
-    def failing(content: Plain, position: int, size: int) -> bytes:
+    def failing(content: PlainFile, position: int, size: int) -> bytes:
         opened.append(content)
         raise OSError(errno.EIO, "the disk is broken")
 
-    monkeypatch.setattr(Plain, "read", failing)
-    assert siblings.opened_plain(str(world.path)) is None
+    monkeypatch.setattr(PlainFile, "read", failing)
+    assert rotated_files.opened_plain(str(world.path)) is None
     (content,) = opened
     assert content._fd == -1, "it is closed"
 
@@ -855,7 +855,7 @@ def test_an_unfinished_line_waits_unless_told_otherwise(
     assert outbox.delivered == [b"unfinished"]
     other = Outbox()
     world.append(b"half")
-    chosen = options(world.path, patience=Patience(partial_s=5.0))
+    chosen = options(world.path, patience=RotationWait(partial_s=5.0))
     life = Life(tmp_path / "b", other, chosen)
     life.turn()
     life.turn(later_s=4.0)
@@ -868,7 +868,7 @@ def test_an_unfinished_line_waits_unless_told_otherwise(
 
 def test_long_lines_are_cut_and_counted(tmp_path: Path, outbox: Outbox, world: World) -> None:
     world.append(b"x" * 300_000 + b"\nshort\n")
-    life = Life(tmp_path / "state", outbox, options(world.path, limits=Limits(10)))
+    life = Life(tmp_path / "state", outbox, options(world.path, limits=LineLimits(10)))
     life.settle()
     assert outbox.delivered == [b"x" * 10, b"short"]
     assert "1 line too long and cut" in life.forwarder.summary()
@@ -922,7 +922,7 @@ def test_one_forwarder_per_state_directory_and_one_topic(tmp_path: Path) -> None
 
 
 def test_notes() -> None:
-    moves = {1: Mark(5, "0123abcd"), 22: Mark(0, "00000000")}
+    moves = {1: FileMark(5, "0123abcd"), 22: FileMark(0, "00000000")}
     assert note_of(moves) == "at=1:5:0123abcd,22:0:00000000"
     assert moves_of(note_of(moves)) == moves
     assert moves_of("-") == {}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logd.forward.content import TAIL_BYTES, Stamp
-from logd.forward.lines import PIECE_BYTES, Limits, Piece, last_line_start, next_piece
+from logd.forward.file_content import TAIL_BYTES, Stamp
+from logd.forward.lines import PIECE_BYTES, FileChunk, LineLimits, last_line_start, next_piece
 
 
 class Held:
@@ -32,8 +32,8 @@ class Held:
     def close(self) -> None: ...
 
 
-def pieces(data: bytes, limits: Limits, *, partial: bool = False) -> list[Piece]:
-    found: list[Piece] = []
+def pieces(data: bytes, limits: LineLimits, *, partial: bool = False) -> list[FileChunk]:
+    found: list[FileChunk] = []
     at, tail = 0, b""
     while piece := next_piece(Held(data), at, len(data), tail, limits, partial=partial):
         assert piece.end > at
@@ -52,7 +52,7 @@ def test_pieces_join_to_all_whole_lines(
     lines = [line.replace(b"\n", b"") for line in lines]
     rest = rest.replace(b"\n", b"")
     data = b"".join(line + b"\n" for line in lines) + rest
-    limits = Limits(line_bytes, piece_lines)
+    limits = LineLimits(line_bytes, piece_lines)
     for partial in (False, True):
         wanted = [*lines, rest] if partial and rest else lines
         got = pieces(data, limits, partial=partial)
@@ -63,7 +63,7 @@ def test_pieces_join_to_all_whole_lines(
 @pytest.mark.parametrize("size", [PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES])
 def test_a_line_longer_than_a_piece(size: int) -> None:
     data = b"a\n" + b"x" * size + b"\nb\n"
-    got = pieces(data, Limits(100))
+    got = pieces(data, LineLimits(100))
     assert [line for piece in got for line in piece.lines] == [b"a", b"x" * 100, b"b"]
     assert sum(piece.cut_lines for piece in got) == 1
 
@@ -71,10 +71,10 @@ def test_a_line_longer_than_a_piece(size: int) -> None:
 def test_an_unfinished_line_is_not_searched_again() -> None:
     content = Held(b"x" * (3 * PIECE_BYTES) + b"\n")
     size = content.size()
-    piece = next_piece(content, 0, size, b"", Limits(10), searched=size - 1)
+    piece = next_piece(content, 0, size, b"", LineLimits(10), searched=size - 1)
     assert piece is not None
     assert piece.end == size
-    assert next_piece(content, 0, size, b"", Limits(10), searched=size) is None
+    assert next_piece(content, 0, size, b"", LineLimits(10), searched=size) is None
 
 
 @pytest.mark.parametrize(

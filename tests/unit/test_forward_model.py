@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from damage.sweeping import leave_out_syncs
-from forwarding import Killed, Life, Outbox, World, options
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from logd.forward import chain, forwarder, siblings
-from logd.forward.content import Plain
+from logd.forward import forwarder, rotated_files, rotation
+from logd.forward.file_content import PlainFile
+from tests.support.byte_sweep import leave_out_syncs
+from tests.unit.forwarding import Killed, Life, Outbox, World, options
 
 LONG = os.environ.get("LOGD_LONG") == "1"
 EXAMPLES = 5_000 if LONG else 300
@@ -35,9 +35,13 @@ STEPS = st.lists(st.one_of(WRITE, WRITE, ROTATE, FORWARD, FORWARD, KILL), max_si
 # What happens during one turn: after so many more looks at a file or the directory, this.
 MEANWHILE = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(WORLD)), min_size=1, max_size=6)
 LOOKS = {
-    Plain: ["size", "stamp", "read"],
-    siblings: ["listing", "is_sibling", "open_content"],  # the second: between a name and its stat
-    chain: ["identity_of"],
+    PlainFile: ["size", "stamp", "read"],
+    rotated_files: [
+        "listing",
+        "is_sibling",
+        "open_content",
+    ],  # the second: between a name and its stat
+    rotation: ["identity_of"],
     forwarder: ["listing"],
 }
 Meanwhile = list[tuple[int, str]]

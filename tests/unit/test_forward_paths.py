@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from forwarding import Life, Outbox, options
 
 from logd.forward.paths import Patterns, Unmatched
+from tests.unit.forwarding import Life, Outbox, options
 
 
 def make(directory: Path, *names: str) -> None:

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from logd.index import ENTRY_BYTES, INTERVAL_BYTES, BadIndex, Entry, Index, _swapped
+from logd.storage.index import ENTRY_BYTES, INTERVAL_BYTES, BadIndex, Index, IndexEntry, _swapped
 
 property_of = settings(max_examples=200)
 
 
 def test_golden_bytes_of_an_entry() -> None:
     fields = bytes.fromhex("0500000000000000 0010000000000000 0068e5cf8b010000")
-    data = Entry(5, 4096, 1_700_000_000_000).encode()
+    data = IndexEntry(5, 4096, 1_700_000_000_000).encode()
     assert data == fields + xxh3_64_intdigest(fields).to_bytes(8, "little")
     assert struct.unpack("<QQQQ", data)[:3] == (5, 4096, 1_700_000_000_000)
     assert len(data) == ENTRY_BYTES
@@ -26,10 +26,10 @@ def test_golden_bytes_of_an_entry() -> None:
 @property_of
 def test_lookups_against_a_walk(steps: list[tuple[int, int, int]]) -> None:
     """One entry for the first batch, then one for each that starts an interval or more behind."""
-    index, listed = Index(), list[Entry]()
+    index, listed = Index(), list[IndexEntry]()
     offset, position, time_ms = 100, 0, 1000
     for messages, size, later_ms in steps:
-        entry = Entry(offset, position, time_ms)
+        entry = IndexEntry(offset, position, time_ms)
         if not listed or position - listed[-1].position >= INTERVAL_BYTES:
             listed.append(entry)
         index.note(*entry)
@@ -47,11 +47,11 @@ def test_lookups_against_a_walk(steps: list[tuple[int, int, int]]) -> None:
 
 
 def test_an_index_goes_on_where_it_was_saved() -> None:
-    index = Index(bytearray(Entry(0, 0, 1).encode()))
+    index = Index(bytearray(IndexEntry(0, 0, 1).encode()))
     index.note(1, INTERVAL_BYTES - 1, 2)
     assert len(index) == 1
     index.note(2, INTERVAL_BYTES, 3)
-    assert index.encoded(1) == Entry(2, INTERVAL_BYTES, 3).encode()
+    assert index.encoded(1) == IndexEntry(2, INTERVAL_BYTES, 3).encode()
 
 
 def test_nothing_lies_before_the_first_entry() -> None:
@@ -67,7 +67,7 @@ def test_nothing_lies_before_the_first_entry() -> None:
 @pytest.mark.parametrize("at", range(ENTRY_BYTES))
 def test_every_flipped_bit_of_an_entry_is_noticed(at: int) -> None:
     for bit in range(8):
-        data = bytearray(Entry(5, 4096, 7).encode() + Entry(6, 9000, 8).encode())
+        data = bytearray(IndexEntry(5, 4096, 7).encode() + IndexEntry(6, 9000, 8).encode())
         data[at] ^= 1 << bit
         index = Index(data)
         with pytest.raises(BadIndex):
@@ -79,8 +79,8 @@ def test_a_machine_with_the_other_order_of_bytes_finds_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What such a machine sees of these fields is what this one sees of swapped ones."""
-    listed = [Entry(*map(_swapped, (offset, 9 * offset, 7))) for offset in (3, 300, 70_000)]
-    monkeypatch.setattr("logd.index._key", _swapped)
+    listed = [IndexEntry(*map(_swapped, (offset, 9 * offset, 7))) for offset in (3, 300, 70_000)]
+    monkeypatch.setattr("logd.storage.index._key", _swapped)
     index = Index()
     for entry in listed:
         index.append(entry)

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from logs import LARGE, SMALL, Filled, Shape, Written, active, append, seal, sealed
 
-from logd import disk
 from logd.batch import Buffer, scan
-from logd.disk import File
 from logd.errors import DamagedBatch
-from logd.index import ENTRY_BYTES, Entry
 from logd.partition import Partition
+from logd.storage import disk
+from logd.storage.disk import File
+from logd.storage.index import ENTRY_BYTES, IndexEntry
+from tests.unit.logs import LARGE, SMALL, Filled, Shape, Written, active, append, seal, sealed
 
 Make = Callable[[Path, Sequence[Shape], int], Filled]
 FIRSTS = [0, 1_000_000_007]
@@ -139,12 +139,12 @@ def test_the_index_file_of_a_sealed_partition(tmp_path: Path) -> None:
     partition, written = sealed(tmp_path, LARGE)
     data = partition.index_path.read_bytes()
     last = written[-1]
-    assert data.endswith(Entry(last.next, last.end, last.time_ms).encode())
+    assert data.endswith(IndexEntry(last.next, last.end, last.time_ms).encode())
     listed: list[Written] = []
     for batch in written:
         if not listed or batch.position - listed[-1].position >= 4096:
             listed.append(batch)
-    expected = [Entry(b.offset, b.position, b.time_ms).encode() for b in listed]
+    expected = [IndexEntry(b.offset, b.position, b.time_ms).encode() for b in listed]
     assert data == b"".join(expected) + data[-ENTRY_BYTES:]
 
 
@@ -206,7 +206,7 @@ def test_on_a_full_disk_an_index_is_rebuilt_in_memory(
 
     partition, written = sealed(tmp_path, LARGE)
     partition.index_path.unlink()
-    monkeypatch.setattr("logd.disk.replace", no_room)
+    monkeypatch.setattr("logd.storage.disk.replace", no_room)
     check_every_offset(partition, written)
     assert not partition.index_path.exists()
 
@@ -257,7 +257,7 @@ def test_what_a_fitting_index_promises_and_the_file_lacks_is_damage(tmp_path: Pa
     partition, written = sealed(tmp_path, SMALL)
     size = written[-1].position
     partition.path.write_bytes(partition.path.read_bytes()[:size])
-    closing = Entry(partition.next, size, partition.max_time_ms).encode()
+    closing = IndexEntry(partition.next, size, partition.max_time_ms).encode()
     partition.index_path.write_bytes(partition.index_path.read_bytes()[:-ENTRY_BYTES] + closing)
     short = Partition.open_sealed(tmp_path, 0, partition.next, partition.max_time_ms)
     with pytest.raises(DamagedBatch):

@@ -14,22 +14,22 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from logd import producers as producers_module
 from logd.errors import Conflict, LogdError, OutOfOrder
-from logd.producers import KEEP_BATCHES, Producers, Stored
+from logd.storage import producers as producers_module
+from logd.storage.producers import KEEP_BATCHES, Producers, StoredId
 
 property_of = settings(max_examples=100)
 A, B = "a" * 16, "b" * 16
 
 
-def push(producers: Producers, id_: str, sum_: str, offset: int) -> Stored | str:
+def push(producers: Producers, id_: str, sum_: str, offset: int) -> StoredId | str:
     """As a topic does it: where it is, or the code of the refusal."""
     try:
         known = producers.stored(id_, sum_)
     except LogdError as error:
         return error.code
     if known is None:
-        known = Stored(offset, 1)
+        known = StoredId(offset, 1)
         producers.stage(id_, known, sum_)
     return known
 
@@ -37,28 +37,28 @@ def push(producers: Producers, id_: str, sum_: str, offset: int) -> Stored | str
 def test_a_dialogue() -> None:
     producers = Producers()
     for line in (
-        ("p:5", A, 100, Stored(100, 1)),  # unknown: may start anywhere
-        ("p:5", A, 101, Stored(100, 1)),  # a retry, while the first is still being written
+        ("p:5", A, 100, StoredId(100, 1)),  # unknown: may start anywhere
+        ("p:5", A, 101, StoredId(100, 1)),  # a retry, while the first is still being written
         ("p:5", B, 101, "conflict"),
-        ("p:6", A, 101, Stored(101, 1)),
+        ("p:6", A, 101, StoredId(101, 1)),
         ("p:8", A, 102, "out-of-order"),
         ("p:4", A, 102, "out-of-order"),
-        ("q:0", A, 102, Stored(102, 1)),
+        ("q:0", A, 102, StoredId(102, 1)),
     ):
         assert push(producers, *line[:3]) == line[3]
     producers.commit()
     for line in (
-        ("p:5", A, 103, Stored(100, 1)),
+        ("p:5", A, 103, StoredId(100, 1)),
         ("p:5", B, 103, "conflict"),
-        ("p:6", A, 103, Stored(101, 1)),
+        ("p:6", A, 103, StoredId(101, 1)),
         ("p:8", A, 103, "out-of-order"),
-        ("p:7", B, 103, Stored(103, 1)),
-        ("p:6", A, 104, Stored(101, 1)),  # known from before, with a newer one staged
-        ("q:1", A, 104, Stored(104, 1)),
+        ("p:7", B, 103, StoredId(103, 1)),
+        ("p:6", A, 104, StoredId(101, 1)),  # known from before, with a newer one staged
+        ("q:1", A, 104, StoredId(104, 1)),
     ):
         assert push(producers, *line[:3]) == line[3]
     producers.rollback()
-    assert push(producers, "p:7", A, 103) == Stored(103, 1), "as if never seen"
+    assert push(producers, "p:7", A, 103) == StoredId(103, 1), "as if never seen"
     assert push(producers, "q:2", A, 104) == "out-of-order"
 
 
@@ -99,14 +99,14 @@ def test_the_last_1024_batches_are_remembered(batches: int) -> None:
     assert KEEP_BATCHES == 1024
     fresh = Producers()
     for n in range(batches):
-        assert push(fresh, f"p:{n}", A, 7 * n) == Stored(7 * n, 1)
+        assert push(fresh, f"p:{n}", A, 7 * n) == StoredId(7 * n, 1)
         fresh.commit()
     reopened = Producers.decode(fresh.encode(0, 0))
     assert reopened is not None
     for producers in (fresh, reopened[0]):
         kept = range(max(0, batches - 1024), batches)
-        assert producers.stored(f"p:{kept[0]}", A) == Stored(7 * kept[0], 1)
-        assert producers.stored(f"p:{kept[-1]}", A) == Stored(7 * kept[-1], 1)
+        assert producers.stored(f"p:{kept[0]}", A) == StoredId(7 * kept[0], 1)
+        assert producers.stored(f"p:{kept[-1]}", A) == StoredId(7 * kept[-1], 1)
         assert producers.stored(f"p:{batches}", A) is None
         if kept[0]:
             assert push(producers, f"p:{kept[0] - 1}", A, 0) == "out-of-order"
@@ -121,16 +121,16 @@ def test_producers_that_wrote_longest_ago_are_forgotten_first(
     for i, id_ in enumerate(["a:0", "b:0", "c:0", "a:1", "d:0"]):
         producers.note(id_, i, 1, A)
     assert len(producers) == 3
-    assert push(producers, "b:0", A, 9) == Stored(9, 1), "b is unknown again"
-    assert push(producers, "a:1", A, 9) == Stored(3, 1)
-    assert push(producers, "c:0", A, 9) == Stored(2, 1)
+    assert push(producers, "b:0", A, 9) == StoredId(9, 1), "b is unknown again"
+    assert push(producers, "a:1", A, 9) == StoredId(3, 1)
+    assert push(producers, "c:0", A, 9) == StoredId(2, 1)
 
 
 def test_a_hundred_thousand_producers_fit() -> None:
     producers = Producers()
     for i in range(100_000):
         producers.note(f"p{i}:1", i, 1, A)
-    assert producers.stored("p0:1", A) == Stored(0, 1)
+    assert producers.stored("p0:1", A) == StoredId(0, 1)
     assert len(producers) == 100_000
 
 
@@ -150,9 +150,9 @@ def test_what_is_saved_comes_back() -> None:
     assert decoded is not None
     producers, next_, position = decoded
     assert (next_, position) == (123, 456)
-    assert producers.stored("p:7", f"{0:016x}") == Stored(0, 1)
-    assert producers.stored("p:8", f"{1:016x}") == Stored(10, 2)
-    assert producers.stored(f"{'x' * 64}:{2**63 - 1}", f"{3:016x}") == Stored(30, 4)
+    assert producers.stored("p:7", f"{0:016x}") == StoredId(0, 1)
+    assert producers.stored("p:8", f"{1:016x}") == StoredId(10, 2)
+    assert producers.stored(f"{'x' * 64}:{2**63 - 1}", f"{3:016x}") == StoredId(30, 4)
     assert producers.encode(123, 456) == data
 
 
@@ -180,7 +180,7 @@ def test_any_bytes_are_a_memory_or_none(data: bytes) -> None:
 
 # -- against a model ----------------------------------------------------------------------------
 
-Known = dict[str, dict[int, tuple[Stored, str]]]
+Known = dict[str, dict[int, tuple[StoredId, str]]]
 NAMES = st.sampled_from(["p", "q", "r.s-t"])
 NUMBERS = st.integers(0, 12)
 SUMS = st.sampled_from([A, B])
@@ -201,10 +201,10 @@ class ProducersModel(RuleBasedStateMachine):
     def begin(self, start: int) -> None:
         self.next = self.committed_next = start
 
-    def expected(self, name: str, n: int, sum_: str) -> Stored | str:
+    def expected(self, name: str, n: int, sum_: str) -> StoredId | str:
         batches = self.staged.get(name)
         if not batches or n == max(batches) + 1:
-            return Stored(self.next, 1)
+            return StoredId(self.next, 1)
         if n not in batches:
             return "out-of-order"
         place, stored_sum = batches[n]
@@ -214,8 +214,8 @@ class ProducersModel(RuleBasedStateMachine):
     def push_any(self, name: str, n: int, sum_: str) -> None:
         expected = self.expected(name, n, sum_)
         assert push(self.producers, f"{name}:{n}", sum_, self.next) == expected
-        if expected == Stored(self.next, 1):
-            self.staged.setdefault(name, {})[n] = (Stored(self.next, 1), sum_)
+        if expected == StoredId(self.next, 1):
+            self.staged.setdefault(name, {})[n] = (StoredId(self.next, 1), sum_)
             self.next += 1
 
     @rule(name=NAMES, sum_=SUMS)

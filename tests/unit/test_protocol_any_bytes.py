@@ -7,22 +7,11 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import pytest
-from feeding import (
-    MAX_BATCH_BYTES,
-    Err,
-    Plain,
-    Seen,
-    fed,
-    fed_in_turns,
-    new_parser,
-    received_in_place,
-    seen,
-)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logd.protocol import Budget
-from logd.requests import (
+from logd.wire.requests import (
     At,
     Commit,
     Cursor,
@@ -35,6 +24,17 @@ from logd.requests import (
     Topics,
     push_line,
     read_line,
+)
+from tests.support.feeding import (
+    MAX_BATCH_BYTES,
+    Err,
+    Plain,
+    Seen,
+    fed,
+    fed_in_turns,
+    new_parser,
+    received_in_place,
+    seen,
 )
 
 LARGEST = 2**63 - 1

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from feeding import new_parser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logd import replies
 from logd.errors import LogdError
-from logd.replies import NotLogd, Replies, Reply, parse_reply
-from logd.requests import Refused
+from logd.wire import replies
+from logd.wire.replies import NotLogd, ReceivedReply, Replies, parse_reply
+from logd.wire.requests import RefusedRequest
+from tests.support.feeding import new_parser
 
 property_of = settings(max_examples=300)
 
@@ -27,7 +27,7 @@ property_of = settings(max_examples=300)
     ],
 )
 def test_replies(line: bytes, word: str, numbers: tuple[int, ...], body_bytes: int) -> None:
-    assert parse_reply(line) == Reply(word, numbers, bytearray(body_bytes))
+    assert parse_reply(line) == ReceivedReply(word, numbers, bytearray(body_bytes))
 
 
 @pytest.mark.parametrize("code", ["bad-request", "not-found", "too-large", "out-of-order", "busy"])
@@ -40,9 +40,9 @@ def test_an_error_survives_the_wire(code: str) -> None:
 
 def test_an_error_never_breaks_out_of_its_line() -> None:
     (refused,) = new_parser().feed(b"PING \x1b[31m\rOK 0 1\r\n")[:1]
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedRequest)
     (refused,) = new_parser().feed(b"READ app 0 1 a\x1b[31m\x85\r=1\r\n")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedRequest)
     line = refused.error.line()
     assert line.count(b"\n") == line.count(b"\r") == 1
     assert all(32 <= byte < 127 for byte in line[:-2])
@@ -86,7 +86,7 @@ def fed(pieces: list[bytes]) -> list[object]:
             piece = piece[size:]
             replies.received(size)
             while (reply := replies.take()) is not None:
-                if isinstance(reply, Reply):
+                if isinstance(reply, ReceivedReply):
                     taken.append((reply.word, reply.numbers, bytes(reply.body)))
                 else:
                     taken.append(str(reply))

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import cast
 
 import pytest
-from feeding import MAX_BATCH_BYTES, Err, Plain, Seen, fed, new_parser, parsed
 
 from logd.batch import JOIN_BYTES
 from logd.errors import BadTopic
-from logd.requests import (
+from logd.wire.requests import (
     At,
     Close,
     Commit,
-    Config,
+    ConfigRequest,
     Cursor,
     Help,
     Mixed,
@@ -26,6 +25,7 @@ from logd.requests import (
     Topics,
     topic_name,
 )
+from tests.support.feeding import MAX_BATCH_BYTES, Err, Plain, Seen, fed, new_parser, parsed
 
 LARGEST = 2**63 - 1
 
@@ -95,7 +95,7 @@ ACCEPTED: list[tuple[bytes, list[Seen]]] = [
     (b"COMMIT app billing %d\r\n" % LARGEST, [Commit("app", "billing", LARGEST)]),
     (b"COMMIT app billing -\r\n", [Commit("app", "billing", None)]),
     (b"COMMIT app - -\r\n", [Commit("app", "-", None)]),
-    (b"CONFIG\r\nHELP\r\nPING\r\nCLOSE\r\n", [Config(), Help(), Ping(), Close()]),
+    (b"CONFIG\r\nHELP\r\nPING\r\nCLOSE\r\n", [ConfigRequest(), Help(), Ping(), Close()]),
     (b"pInG\n", [Ping()]),
     (f"STATS {TOPIC_128}\r\n".encode(), [Stats(TOPIC_128)]),
     (b"STATS 0\r\nSTATS a.b-c_D9\r\n", [Stats("0"), Stats("a.b-c_D9")]),

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logd.batch import LINES, body_sum
-from logd.requests import Push
-from logd.spool import SAVE_EVERY, Spool, SpoolError
+from logd.client.spool import SAVE_EVERY, Spool, SpoolError
+from logd.wire.requests import Push
 
 SMALL = 300  # bytes of a segment: a few batches
 
@@ -309,7 +309,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
 
 def test_a_clock_that_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([5_000, 1_000, 3_000, 500, 6_000])
-    monkeypatch.setattr("logd.spool.time.time_ns", lambda: next(times) * 1_000_000)
+    monkeypatch.setattr("logd.client.spool.time.time_ns", lambda: next(times) * 1_000_000)
     spool = Spool(tmp_path)
     fill(spool, 1, 2, 3)
     kill(spool)

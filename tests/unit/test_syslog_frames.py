@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logd import syslog
-from logd.syslog import MAX_FRAME_BYTES, Frames
+from logd.net import syslog
+from logd.net.syslog import MAX_FRAME_BYTES, Frames
 
 CASES: dict[str, tuple[bytes, list[bytes]]] = {
     "counted": (b"5 hello11 hello world", [b"hello", b"hello world"]),

@@ -16,20 +16,11 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from fake_daemon import (
-    GARBAGE,
-    HALF_A_REPLY,
-    HANG_UP,
-    STALL,
-    STORE_AND_HANG_UP,
-    FakeDaemon,
-    deaf,
-    nobody,
-)
 
-from logd import attendant, delivery, gathering, shipping, spool
-from logd.addresses import ConnectionLost
-from logd.delivery import Loss
+from logd.client import delivery, delivery_policy, spool, worker_thread, write_buffer
+from logd.client.backoff import Backoff
+from logd.client.delivery import Loss
+from logd.client.writer import QueueFull, Writer
 from logd.errors import (
     BY_CODE,
     BadRequest,
@@ -44,9 +35,18 @@ from logd.errors import (
     TooLarge,
     TopicLimit,
 )
-from logd.pauses import Pauses
-from logd.requests import Push
-from logd.writer import QueueFull, Writer
+from logd.wire.addresses import ConnectionLost
+from logd.wire.requests import Push
+from tests.unit.fake_daemon import (
+    GARBAGE,
+    HALF_A_REPLY,
+    HANG_UP,
+    STALL,
+    STORE_AND_HANG_UP,
+    FakeDaemon,
+    deaf,
+    nobody,
+)
 
 LATER = (Busy, NoSpace, IoError, ShuttingDown, Internal, ChecksumMismatch, Faulted)
 NUMBERS = [b"%d" % n for n in range(30)]
@@ -478,7 +478,7 @@ def interrupted_at(place: int, call: Callable[[], object]) -> bool:
 
 @pytest.mark.parametrize("what", ["write", "submit", "push", "flush", "two batches"])
 def test_a_signal_at_each_place(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    monkeypatch.setattr(shipping, "Pauses", lambda: Pauses(0.001, 0.001))
+    monkeypatch.setattr(delivery_policy, "Backoff", lambda: Backoff(0.001, 0.001))
     place, is_reached = 0, True
     while is_reached:
         place += 1
@@ -562,13 +562,13 @@ def test_a_signal_anywhere_loses_and_doubles_nothing(daemon: FakeDaemon) -> None
 def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Each time the thread of a writer goes to sleep."""
     pauses: list[float] = []
-    sleep = attendant.Attendant._sleep
+    sleep = worker_thread.WorkerThread._sleep
 
-    def counted(self: attendant.Attendant, pause_s: float) -> None:
+    def counted(self: worker_thread.WorkerThread, pause_s: float) -> None:
         pauses.append(pause_s)
         sleep(self, pause_s)
 
-    monkeypatch.setattr(attendant.Attendant, "_sleep", counted)
+    monkeypatch.setattr(worker_thread.WorkerThread, "_sleep", counted)
     return pauses
 
 
@@ -659,7 +659,7 @@ def test_what_is_written_during_a_connect_is_kept_after_it(
     daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not only when the thread looks again for another reason."""
-    monkeypatch.setattr(shipping, "Pauses", lambda: Pauses(500, 500))
+    monkeypatch.setattr(delivery_policy, "Backoff", lambda: Backoff(500, 500))
     daemon.hold()
     writer = Writer(daemon.address, "app", linger_s=0.001, timeout_s=500, spool=tmp_path)
     assert writer.spool is not None
@@ -710,7 +710,7 @@ def test_a_full_spool_disk_drops_and_recovers(
 def test_a_full_spool_disk_is_waited_for(
     daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gathering, "DISK_RETRY_S", 0.01)
+    monkeypatch.setattr(write_buffer, "DISK_RETRY_S", 0.01)
     with Writer(
         daemon.address, "app", batch_bytes=1, spool=tmp_path / "spool", linger_s=0.001
     ) as writer:

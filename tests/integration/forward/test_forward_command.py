@@ -9,8 +9,15 @@ import signal
 from pathlib import Path
 
 import pytest
-from daemon import Daemon, lasting_address, running
-from shipping import Program, Shipper, arrived, assert_once_and_in_order, wait_for
+
+from tests.support.daemon import Daemon, lasting_address, running
+from tests.support.forwarding_process import (
+    Program,
+    Shipper,
+    arrived,
+    assert_once_and_in_order,
+    wait_for,
+)
 
 LONG = os.environ.get("LOGD_LONG") == "1"
 

@@ -7,8 +7,9 @@ import random
 from pathlib import Path
 
 import pytest
-from daemon import Daemon
-from shipping import (
+
+from tests.support.daemon import Daemon
+from tests.support.forwarding_process import (
     LINE,
     Logrotate,
     Program,

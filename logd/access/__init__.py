@@ -1,0 +1,1 @@
+"""Access control: the access file, authorization of requests, connection limits."""

@@ -1,0 +1,119 @@
+"""Push segments of archived messages so that each is stored once, however often it is pushed.
+
+A segment's producer is named by the archived topic's id and the segment's offsets; its batches are
+numbered from 1 and cut by a rule that looks at nothing but its messages. So the same segment is the
+same pushes, byte by byte, and the daemon stores those it does not have. The first batch of a
+segment travels alone: from a producer that it does not know the daemon takes any number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from time import monotonic, sleep
+
+from logd.archive.offset_ranges import OffsetRange
+from logd.batch import body_sum, encode_body
+from logd.client.backoff import RetryDeadline
+from logd.client.client import Client
+from logd.errors import Busy, NoSpace, NotFound, OutOfOrder, ShuttingDown
+from logd.wire import commands
+from logd.wire.addresses import ConnectionLost, Target
+from logd.wire.requests import Push
+
+BATCH_BYTES = 256 << 10
+BATCH_MESSAGES = 4096
+IN_FLIGHT = 16
+PATIENCE_S = 60.0
+_TRY_AGAIN = (ConnectionLost, Busy, NoSpace, ShuttingDown)
+_LAST = re.compile(r"last=([0-9]{1,19})\b")
+
+
+def batches(messages: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The cut. It must never change: a daemon may remember batches of an earlier version."""
+    batch: list[bytes] = []
+    size = 0
+    for message in messages:
+        if batch and (size + len(message) > BATCH_BYTES or len(batch) == BATCH_MESSAGES):
+            yield batch
+            batch, size = [], 0
+        batch.append(message)
+        size += len(message)
+    if batch:
+        yield batch
+
+
+def producer(topic_id: str, segment: OffsetRange) -> str:
+    return f"i{topic_id[:32]}.{segment.first:x}.{segment.next - segment.first:x}"
+
+
+class ImportPush:
+    """To one topic, over one connection, which is made anew where it breaks."""
+
+    def __init__(self, address: Target, topic: str) -> None:
+        self._address, self._topic = address, topic
+        self._client: Client | None = None
+        self._patience = RetryDeadline(PATIENCE_S, monotonic())
+        self._began = self._next()  # what is before it was there already
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def topic_id(self) -> str:
+        return self._connected().stats(self._topic)["id"]
+
+    def push(self, topic_id: str, segment: OffsetRange, read: Callable[[], Iterable[bytes]]) -> int:
+        """How many of the segment's messages were not there yet.
+
+        Where something breaks, the whole segment is read and pushed again: the daemon knows what it
+        has of it.
+        """
+        name = producer(topic_id, segment)
+        while True:
+            try:
+                return self._push(name, read())
+            except _TRY_AGAIN as error:
+                self.close()
+                sleep(self._patience.pause_s(error, monotonic()))
+            except BaseException:
+                self.close()  # replies may still be due on it
+                raise
+
+    def _push(self, name: str, messages: Iterable[bytes]) -> int:
+        client, sent, written = self._connected(), deque[int](), 0
+        for number, batch in enumerate(batches(messages), 1):
+            body, enc = encode_body(batch)
+            id_ = f"{name}:{number}"
+            push = Push(self._topic, body, enc, len(batch), body_sum(body), id_)
+            client.send(commands.push(push))
+            sent.append(number)
+            if number == 1 or len(sent) >= IN_FLIGHT:
+                written += self._answer(client, sent.popleft())
+        while sent:
+            written += self._answer(client, sent.popleft())
+        return written
+
+    def _answer(self, client: Client, number: int) -> int:
+        try:
+            stored = client.receive()
+        except OutOfOrder as error:
+            last = _LAST.search(error.text)
+            if last is None or int(last[1]) < number:
+                raise
+            return 0  # stored so long ago that the daemon remembers no more than that
+        self._patience.answered(monotonic())
+        return stored.messages if stored.offset >= self._began else 0
+
+    def _next(self) -> int:
+        try:
+            return int(self._connected().stats(self._topic)["next"])
+        except NotFound:
+            return 0  # the first push makes it
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            self._client = Client(self._address)
+        return self._client

@@ -1,0 +1,1 @@
+"""The blocking clients: client, writer and reader."""

@@ -1,0 +1,231 @@
+"""One connection of an asyncio client: commands out, and a future for the answer to each.
+
+Always: answers are given in the order of the commands. A future that was cancelled keeps its place,
+so that its reply is taken and thrown away. When the connection ends, everything that is due gets a
+`ConnectionLost`, and so does everything that is sent later.
+
+What is sent is not held back when the socket is slow: each caller waits for its answer, so there
+is never more on its way than the callers hold themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from typing import Any, TypeVar, cast
+
+from logd.client import credentials
+from logd.errors import LogdError, Unauthorized
+from logd.wire import commands
+from logd.wire.addresses import (
+    ConnectionLost,
+    Target,
+    lost,
+    nobody_at,
+    not_logd,
+    parse_address,
+    reason,
+)
+from logd.wire.commands import Command
+from logd.wire.replies import NotLogd, ReceivedReply, Replies
+
+_GRACE_S = 0.01  # a program that held up the loop has to read what has come before it judges
+_SILENCE = TimeoutError()
+
+T = TypeVar("T")
+
+
+async def connect(address: str, target: Target, timeout_s: float | None) -> AsyncConnection:
+    """ConnectionLost where nobody answers in time. A token is on its way when this returns."""
+    loop, (host, port) = asyncio.get_running_loop(), parse_address(address)
+    try:
+        secure, line = credentials.context(address, target), credentials.auth_line(target)
+        async with asyncio.timeout(timeout_s):
+            _, connection = await loop.create_connection(
+                lambda: AsyncConnection(address, timeout_s), host, port, ssl=secure
+            )
+    except (OSError, UnicodeError) as error:
+        raise nobody_at(address, error) from error
+    if line:
+        connection.introduce(line)
+    return connection
+
+
+class AsyncConnection(asyncio.BufferedProtocol):
+    def __init__(self, address: str, timeout_s: float | None) -> None:
+        self.address = address
+        self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._replies = Replies()
+        self._due: deque[tuple[Command[Any], asyncio.Future[Any]]] = deque()
+        self._unasked: LogdError | None = None  # said before anything was asked: why it hangs up
+        self._end: str | None = None  # why there will be no more replies
+        self.closed = self._loop.create_future()  # done when nothing is left of it
+        self._timer: asyncio.TimerHandle | None = None
+        self._fires_at_s = self._heard_at_s = 0.0
+        self._unsent_bytes = 0
+        self._is_late = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._end is None
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._due)
+
+    def send(self, command: Command[T]) -> asyncio.Future[T]:
+        """Send it at once; the future gets its answer, or the error."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        if self._unasked is not None:
+            future.set_exception(self._unasked)
+            self._unasked = None
+            return future
+        if self._end is not None or self._transport is None:
+            raise ConnectionLost(f"the connection to {self.address} is closed; make a new Client")
+        if not self._due:
+            self._heard_at_s = self._loop.time()
+        self._due.append((command, future))
+        pieces = (command.line, command.body) if command.body else (command.line,)
+        self._transport.writelines(pieces)
+        self._watch()
+        return future
+
+    def introduce(self, line: bytes) -> None:
+        """Send a token; if it is refused, whatever is sent behind it is refused for that."""
+        future = self.send(commands.introduction(line))
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def hang_up(
+        self, why: str = "it was closed here", failure: ConnectionLost | None = None
+    ) -> None:
+        """End it now. Who waits for an answer gets ConnectionLost."""
+        self._end = self._end or why
+        due, self._due = self._due, deque()
+        for _, future in due:
+            if not future.done():
+                future.set_exception(failure or lost(self.address, why))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- what the loop calls --------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._replies.room()
+
+    def buffer_updated(self, size: int) -> None:
+        self._heard_at_s = self._loop.time()
+        self._replies.received(size)
+        try:
+            while self._end is None and (reply := self._replies.take()) is not None:
+                self._take(reply)
+        except NotLogd as error:
+            self.hang_up(str(error), not_logd(self.address, str(error), error.speaks))
+        else:
+            self._watch()
+
+    def eof_received(self) -> None:
+        middle = "" if self._replies.is_between else " in the middle of a reply"
+        self.hang_up(f"it closed the connection{middle}")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._end is None:
+            self._take_rest()
+            self.hang_up(reason(error) if error else "it closed the connection")
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    # -- replies ---------------------------------------------------------------------------------
+
+    def _take(self, reply: ReceivedReply | LogdError) -> None:
+        if not self._due:
+            if isinstance(reply, ReceivedReply) or self._unasked is not None:
+                raise NotLogd("it answered what nobody had asked")
+            self._unasked = reply
+            return
+        command, future = self._due[0]
+        try:
+            answer = command.answer(reply) if isinstance(reply, ReceivedReply) else reply
+        except LogdError as error:
+            answer = error
+        self._due.popleft()
+        if isinstance(answer, LogdError):
+            if isinstance(answer, Unauthorized):
+                self._turned_away(answer)
+            if not future.done():
+                future.set_exception(answer)
+            if answer.closes:
+                self.hang_up(f"it closed the connection ({answer})")
+        elif not future.done():
+            future.set_result(answer)
+
+    def _turned_away(self, refusal: Unauthorized) -> None:
+        """Nothing behind it will be answered, and this is why: better told than a lost line."""
+        due, self._due = self._due, deque()
+        for _, future in due:
+            if not future.done():
+                future.set_exception(refusal)
+        if not due:
+            self._unasked = refusal
+
+    def _take_rest(self) -> None:
+        """The loop gives up on a socket that takes no more, and does not read what is still in it.
+
+        What the daemon said before it hung up is the better explanation.
+        """
+        assert self._transport is not None
+        there = self._transport.get_extra_info("socket")
+        if self._transport.get_extra_info("sslcontext") is not None:
+            return  # it would be what TLS has made of it
+        try:
+            with socket.socket(fileno=os.dup(there.fileno())) as rest:
+                rest.setblocking(False)
+                while self._end is None and (size := rest.recv_into(self._replies.room())):
+                    self.buffer_updated(size)
+        except OSError:
+            pass  # nothing more, or the socket is gone already
+
+    # -- silence ---------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """While something is due, see to it that `_look` is called when its time is over."""
+        if self._due and self._timeout_s is not None:
+            at_s = self._heard_at_s + self._limit_s(self._timeout_s)
+            if self._timer is None or at_s < self._fires_at_s:
+                self._look_at(at_s)
+
+    def _look_at(self, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fires_at_s = at_s
+        self._timer = self._loop.call_at(at_s, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self._due or self._timeout_s is None or self._transport is None:
+            return
+        now_s, unsent = self._loop.time(), self._transport.get_write_buffer_size()
+        if unsent < self._unsent_bytes:
+            self._heard_at_s = now_s  # it is taking what is sent
+        self._unsent_bytes = unsent
+        at_s = self._heard_at_s + self._limit_s(self._timeout_s)
+        if at_s > now_s:
+            self._is_late = False
+            self._look_at(at_s)
+        elif not self._is_late:
+            self._is_late = True
+            self._look_at(now_s + _GRACE_S)
+        else:
+            self.hang_up(reason(_SILENCE))
+
+    def _limit_s(self, timeout_s: float) -> float:
+        return timeout_s + self._due[0][0].wait_ms / 1000

@@ -1,0 +1,225 @@
+"""Several topics as one stream, and those of a glob that are made later.
+
+What is there at the start comes merged by time, or topic by topic as it arrives. A follower then
+goes on with a thread for each topic, which has a reader of its own that survives lost connections;
+they hand batches over through a queue with a bound, so a slow program slows them and costs no
+memory. In each topic the order is that of its offsets, always.
+"""
+
+from __future__ import annotations
+
+import heapq
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
+from typing import Literal, NamedTuple, Self, Unpack
+
+from logd.client.client import Client
+from logd.client.reader import Reader
+from logd.errors import BadRequest, LogdError, NotFound
+from logd.wire.addresses import ConnectionLost, Target
+from logd.wire.commands import checked_topic
+from logd.wire.read_state import Batch, ReadOptions, messages_of
+from logd.wire.requests import Where
+
+MAX_TOPICS = 500  # each has a connection and, where it is followed, a thread
+LOOK_S = 2.0  # how often a follower looks for new topics
+_QUEUED = 64  # batches between the threads and the program
+_GLOB_CHARACTERS = frozenset("*?[")
+
+
+class TopicMessage(NamedTuple):
+    topic: str
+    offset: int
+    time_ms: int
+    value: bytes
+
+
+class _Came(NamedTuple):
+    """Something from a thread: a batch, or that there are no more, and why."""
+
+    topic: str
+    batch: Batch | None
+    error: Exception | None = None
+
+
+class TopicsReader:
+    """Reads the topics that these names and globs match. A context manager; iterate it.
+
+    `merge` "time" orders what is there when it starts by time over all topics; what comes later
+    comes as it arrives. A follower also reads topics that are made later. Options are those of a
+    Reader but for `limit` and `until`, which would be those of each topic. With `until_ms` a
+    follower ends when that time has come and all that is older is read, in topics made just before
+    it too.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        names: Sequence[str],
+        *,
+        merge: Literal["time", "arrival"] = "time",
+        patience_s: float | None = 60.0,
+        on_trouble: Callable[[Exception], None] = lambda error: None,
+        **options: Unpack[ReadOptions],
+    ) -> None:
+        if not names:
+            raise BadRequest("name at least one topic, or a glob such as '*'")
+        self._target, self._names, self._merge = target, names, merge
+        self._patience_s, self._on_trouble = patience_s, on_trouble
+        self._follow = options.pop("follow", False)
+        self._options = options
+        self._readers: dict[str, Reader] = {}
+        self._queue: queue.Queue[_Came] = queue.Queue(_QUEUED)
+        self._closed = threading.Event()
+        self._reading = 0  # threads that have not said that there is no more
+        self._threads: list[threading.Thread] = []
+        self._client = Client(target)
+        for topic in self._unknown():
+            self._add(topic, options.get("start", "first"))
+        self._messages = self._run()
+
+    def __iter__(self) -> Iterator[TopicMessage]:
+        return self._messages
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted(self._readers)
+
+    def close(self) -> None:
+        self._closed.set()
+        for reader in self._readers.values():
+            reader.interrupt()
+        while any(thread.is_alive() for thread in self._threads):
+            try:
+                self._queue.get(timeout=0.05)  # a thread may wait for room
+            except queue.Empty:
+                pass
+        for reader in self._readers.values():
+            reader.close()
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- which topics ---------------------------------------------------------------------------
+
+    def _matching(self) -> set[str]:
+        found: set[str] = set()
+        for name in self._names:
+            if _GLOB_CHARACTERS & set(name):
+                found |= {info.topic for info in self._client.topics(name)}
+            elif name in self._readers or self._is_there(checked_topic(name)):
+                found.add(name)
+        return found
+
+    def _is_there(self, topic: str) -> bool:
+        """A follower waits for a topic that does not exist yet; any other reader is refused."""
+        if not self._follow:
+            return True
+        try:
+            self._client.stats(topic)
+        except NotFound:
+            return False
+        return True
+
+    def _unknown(self) -> list[str]:
+        """Those that match and are not read yet."""
+        new = sorted(self._matching() - self._readers.keys())
+        if len(self._readers) + len(new) > MAX_TOPICS:
+            raise BadRequest(f"more than {MAX_TOPICS} topics match; read fewer at a time")
+        return new
+
+    def _add(self, topic: str, start: Where) -> None:
+        options: ReadOptions = {**self._options, "start": start}
+        self._readers[topic] = Reader(
+            self._target, topic, patience_s=self._patience_s, on_trouble=self._on_trouble,
+            **options,
+        )  # fmt: skip
+
+    # -- messages -------------------------------------------------------------------------------
+
+    def _run(self) -> Iterator[TopicMessage]:
+        if self._merge == "time":
+            streams = [_labelled(topic, reader) for topic, reader in self._readers.items()]
+            yield from heapq.merge(*streams, key=lambda message: message.time_ms)
+        else:
+            for topic, reader in self._readers.items():
+                yield from _labelled(topic, reader)
+        if self._follow:
+            yield from self._followed()
+
+    def _followed(self) -> Iterator[TopicMessage]:
+        for topic, reader in self._readers.items():
+            self._start(topic, reader)
+        looked_at_s = monotonic()
+        while not self._closed.is_set():
+            if not self._reading and self._is_time_up() and not self._find():
+                return
+            if monotonic() - looked_at_s >= LOOK_S:
+                self._look()
+                looked_at_s = monotonic()
+            try:
+                came = self._queue.get(timeout=LOOK_S)
+            except queue.Empty:
+                continue
+            if came.error is not None:
+                raise came.error
+            if came.batch is None:
+                self._reading -= 1
+            else:
+                yield from _labels(came.topic, came.batch)
+
+    def _is_time_up(self) -> bool:
+        until_ms = self._options.get("until_ms")
+        return until_ms is not None and time.time_ns() // 1_000_000 >= until_ms
+
+    def _look(self) -> None:
+        """Have topics been made that a glob matches? A daemon that is away has none."""
+        try:
+            self._find()
+        except (ConnectionLost, NotFound):
+            self._client.close()
+            try:
+                self._client = Client(self._target)
+            except ConnectionLost:
+                pass
+
+    def _find(self) -> list[str]:
+        """The topics that were made since somebody looked; they are read from now on."""
+        new = self._unknown()
+        for topic in new:
+            self._add(topic, "first")
+            self._start(topic, self._readers[topic])
+        return new
+
+    def _start(self, topic: str, reader: Reader) -> None:
+        def work() -> None:
+            try:
+                for batch in reader.followed():
+                    self._queue.put(_Came(topic, batch))
+                    if self._closed.is_set():
+                        return
+                self._queue.put(_Came(topic, None))
+            except (LogdError, ConnectionLost) as error:
+                if not self._closed.is_set():
+                    self._queue.put(_Came(topic, None, error))
+
+        thread = threading.Thread(target=work, name=f"logd-read-{topic}", daemon=True)
+        self._threads.append(thread)
+        self._reading += 1
+        thread.start()
+
+
+def _labelled(topic: str, reader: Reader) -> Iterator[TopicMessage]:
+    for batch in reader.batches():
+        yield from _labels(topic, batch)
+
+
+def _labels(topic: str, batch: Batch) -> Iterator[TopicMessage]:
+    return (TopicMessage(topic, *message) for message in messages_of(batch))

@@ -1,0 +1,1 @@
+"""The handler for Python's `logging`."""

@@ -1,0 +1,1 @@
+"""What the TCP listeners are made of, and the process's connection to systemd."""

@@ -1,0 +1,101 @@
+"""Places in the order of a connection's replies, each for a push or for many.
+
+A slot gets its `reply` when all of it is stored or refused, and tells its connection. Knows nothing
+of sockets or of what a topic is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count, repeat
+from typing import Protocol
+
+from logd.errors import LogdError
+from logd.storage.write_group import CheckedBatch
+from logd.wire.requests import Mixed, Pushes
+
+_ONE_OK = b"OK %d 1\r\n"
+
+
+class ReplySlot(Protocol):
+    reply: bytes | None
+    holds: bool  # nothing behind it may start before it is answered
+
+
+class SlotOwner(Protocol):
+    def answered(self, slot: ReplySlot) -> None: ...
+    def refused(self, error: LogdError, count: int) -> None:
+        """So many pushes were; `answered` is called behind it."""
+
+
+class PushSlot:
+    """A push, or a run of pushes to one topic."""
+
+    __slots__ = ("connection", "content", "holds", "messages", "offset", "reply")
+    clients = 1
+
+    def __init__(self, connection: SlotOwner, content: Pushes | CheckedBatch) -> None:
+        self.connection = connection
+        self.content = content
+        self.reply: bytes | None = None
+        self.holds = False
+        self.offset = self.messages = 0
+
+    def stored(self) -> None:
+        content = self.content
+        if not isinstance(content, Pushes):
+            self.reply = b"OK %d %d\r\n" % (self.offset, self.messages)
+        elif content.counts is not None:
+            self.reply = b"OK %d %d\r\n" % (self.offset, content.counts[0])  # a run of one
+        elif len(content.bodies) == 1:
+            self.reply = _ONE_OK % self.offset
+        else:
+            count = len(content.bodies)
+            self.reply = (_ONE_OK * count) % tuple(range(self.offset, self.offset + count))
+        self.connection.answered(self)
+
+    def refused(self, error: LogdError) -> None:
+        count = len(self.content.bodies) if isinstance(self.content, Pushes) else 1
+        self.reply = error.line() * count
+        self.connection.refused(error, count)
+        self.connection.answered(self)
+
+
+class MixedSlot:
+    """Pushes to several topics by turns: answered when the last of the topics has answered."""
+
+    __slots__ = ("_mixed", "_replies", "connection", "holds", "reply")
+
+    def __init__(self, connection: SlotOwner, mixed: Mixed) -> None:
+        self.connection = connection
+        self.reply: bytes | None = None
+        self.holds = False
+        self._mixed = mixed
+        self._replies: dict[str, Iterator[bytes]] = {}
+
+    def settle(self, topic: str, replies: Iterator[bytes]) -> None:
+        """A topic has answered: this is what its pushes get, one by one."""
+        self._replies[topic] = replies
+        if len(self._replies) == len(self._mixed.runs):
+            of = self._replies
+            self.reply = b"".join([next(of[topic]) for topic in self._mixed.turns])
+            self.connection.answered(self)
+
+
+class Run:
+    """What one topic gets of it."""
+
+    __slots__ = ("_slot", "_topic", "content", "messages", "offset")
+    clients = 1
+
+    def __init__(self, slot: MixedSlot, pushes: Pushes) -> None:
+        self._slot, self._topic = slot, pushes.topic
+        self.content: Pushes | CheckedBatch = pushes
+        self.offset, self.messages = 0, len(pushes.bodies)
+
+    def stored(self) -> None:
+        self._slot.settle(self._topic, map(_ONE_OK.__mod__, count(self.offset)))
+
+    def refused(self, error: LogdError) -> None:
+        self._slot.connection.refused(error, self.messages)
+        self._slot.settle(self._topic, repeat(error.line()))

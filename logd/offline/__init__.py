@@ -1,0 +1,1 @@
+"""Work on a data directory without a daemon: check, repair, read, back up."""

@@ -1,0 +1,227 @@
+"""Check and repair a data directory whose daemon is stopped: what `log-cli check` and `repair` do.
+
+Checking reads every byte and changes none. Repairing cuts a torn tail, with a copy in
+`quarantine/`; all other damage it leaves alone, unless its loss is accepted: then gap batches stand
+for what is lost, and the topic can be written to again. Each step leaves files that the same
+repair, run again after a kill, brings to the same end.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from pathlib import Path
+
+from logd.batch import GAP, MAX_NUMBER, ScannedBatch
+from logd.errors import DataDirError
+from logd.partition import Partition
+from logd.repair import (
+    SEALED,
+    Damage,
+    LostRange,
+    RepairReport,
+    Survey,
+    cut_tail,
+    fill_gaps,
+    gap,
+    survey,
+)
+from logd.storage import disk
+from logd.storage.checkpoint import Checkpoint, CheckpointState
+from logd.storage.cursors import CURSORS, CursorFile
+from logd.storage.recovery import (
+    active_damages,
+    known_durable,
+    missing_files,
+    partition_firsts,
+    read_meta,
+    saved_index,
+    tail_damage,
+)
+from logd.storage.topic_files import CHECKPOINT, HIDDEN, META, encode_meta
+
+Progress = Callable[[int], object]  # hears how many bytes were read since the last call
+
+
+@dataclass(slots=True)
+class Findings:
+    """Everything a check found out about one topic."""
+
+    directory: Path
+    report: RepairReport
+    state: CheckpointState | None
+    partitions: list[Partition]
+    torn: Survey | None  # of the newest partition, if it ends in a torn tail
+    cursors: CursorFile
+
+
+class Gaps:
+    """Finds the gaps among batches in order, and passes the size of each batch on."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.found: list[LostRange] = []
+
+    @property
+    def messages(self) -> int:
+        return sum(gap.next - gap.first for gap in self.found)
+
+    def each(self, found: ScannedBatch) -> None:
+        self._progress(found.end - found.position)
+        header = found.header
+        if header.enc != GAP:
+            return
+        if self.found and self.found[-1].next == header.offset:
+            self.found[-1] = self.found[-1]._replace(next=header.next)
+        else:
+            self.found.append(LostRange(header.offset, header.next))
+
+
+def topic_directories(data_dir: Path, names: list[str]) -> list[Path]:
+    root = data_dir / "topics"
+    if not root.is_dir():
+        raise DataDirError(f"{data_dir} is no data directory of logd: it has no topics/ in it")
+    found = sorted(
+        path
+        for path in root.iterdir()
+        if path.is_dir() and not path.is_symlink() and not path.name.startswith(HIDDEN)
+    )
+    missing = set(names) - {path.name for path in found}
+    if missing:
+        raise DataDirError(f"{data_dir} has no topic {', '.join(sorted(missing))}")
+    return [path for path in found if not names or path.name in names]
+
+
+def size_of(directory: Path) -> int:
+    """The bytes that a check of this topic reads."""
+    return sum(path.stat().st_size for path in directory.glob("*.log"))
+
+
+def check(directory: Path, progress: Progress = lambda size: None) -> Findings:
+    """Read all of a topic, bodies and sums included. Changes nothing."""
+    _, damages = read_meta(directory)
+    state = Checkpoint(directory / CHECKPOINT).state
+    if state is None:
+        damages.append(Damage(0, 0, CHECKPOINT, 0, 0, "neither of its slots is sound"))
+    known = state or CheckpointState(clean=False)
+    firsts = partition_firsts(directory, known)
+    damages += missing_files(firsts, known)
+    partitions = [Partition.open_sealed(directory, *pair) for pair in pairwise(firsts)]
+    messages = kept_bytes = since_ms = 0
+    gaps = Gaps(progress)
+    for partition in partitions:
+        result = _survey(partition, SEALED, since_ms, gaps.each, until=partition.next)
+        since_ms = result.time_ms
+        damages += tail_damage(partition, result, partition.next)
+        messages += result.next - partition.first
+        kept_bytes += result.end
+    torn = None
+    if firsts:
+        active = Partition.open_sealed(directory, firsts[-1], firsts[-1])
+        partitions.append(active)
+        durable, epoch = known_durable(active, known), (known.began, known.since_ms)
+        result = _survey(active, durable, since_ms, gaps.each, epoch=epoch)
+        damages += active_damages(active, result, known)
+        torn = result if result.torn and not _reaches_end(damages, active) else None
+        active.next, active.max_time_ms = result.next, result.time_ms
+        messages += result.next - active.first
+        kept_bytes += result.end
+    cursors = CursorFile.read(directory)
+    damages += filter(None, [cursors.damage()])
+    report = RepairReport(
+        directory.name, kept_bytes, messages - gaps.messages,
+        cut_bytes=active.size - torn.end if torn else 0,
+        cut_reason=torn.torn.reason if torn and torn.torn else "",
+        damages=damages, gaps=gaps.found,
+    )  # fmt: skip
+    return Findings(directory, report, state, partitions, torn, cursors)
+
+
+def repair(
+    directory: Path,
+    *,
+    accept_loss: bool,
+    dry_run: bool = False,
+    progress: Progress = lambda size: None,
+) -> RepairReport:
+    """Make a topic sound, as far as that is allowed. The report says what is left."""
+    findings = check(directory, progress)
+    report = findings.report
+    if report.damages and not accept_loss:
+        return replace(report, cut_bytes=0, cut_reason="")
+    if dry_run:
+        return replace(report, filled=report.damages, damages=[])
+    copies = []
+    if findings.torn is not None:
+        active = findings.partitions[-1]
+        file = Partition.open_active(directory, active.first).file
+        copies.append(cut_tail(file, findings.torn.end, directory, active.path.name))
+    if report.damages:
+        copies += _accept(findings)
+    else:
+        findings.cursors.make_sound(None)  # a torn end of theirs, as a start would
+    return replace(report, quarantine=copies, filled=report.damages, damages=[])
+
+
+def _survey(
+    partition: Partition,
+    safe_to: int,
+    since_ms: int,
+    each: Callable[[ScannedBatch], None],
+    until: int = MAX_NUMBER,
+    epoch: tuple[int, int] = (0, 0),
+) -> Survey:
+    file, name, known = partition.file, partition.path.name, saved_index(partition)
+    return survey(
+        file, name, partition.first,
+        known=known, safe_to=safe_to, until=until, epoch=epoch, since_ms=since_ms, each=each,
+    )  # fmt: skip
+
+
+def _reaches_end(damages: list[Damage], partition: Partition) -> bool:
+    return any(d.file == partition.path.name and d.end == partition.size for d in damages)
+
+
+def _accept(findings: Findings) -> list[str]:
+    """Put gaps where the damages are, then make the checkpoint and the meta file anew."""
+    directory = findings.directory
+    copies = findings.cursors.accept_loss() if findings.cursors.damage() else []
+    in_log = [damage for damage in findings.report.damages if damage.file != CURSORS]
+    if not in_log:
+        return copies
+    for name, damages in _by_file(in_log):
+        path = directory / name
+        if path.exists():
+            copies += fill_gaps(path, damages)
+        else:
+            disk.replace(path, b"".join(map(gap, damages)))
+        path.with_suffix(".index").unlink(missing_ok=True)
+    if any(damage.file == META for damage in findings.report.damages):
+        disk.replace(directory / META, encode_meta(secrets.token_hex(16), time.time_ns() // 10**6))
+    _new_checkpoint(directory, findings.state or CheckpointState())
+    return copies
+
+
+def _by_file(damages: list[Damage]) -> Iterator[tuple[str, list[Damage]]]:
+    in_files = sorted(d for d in damages if d.next > d.first or d.end > d.position)
+    for name, group in groupby(sorted(in_files, key=lambda d: d.file), key=lambda d: d.file):
+        yield name, list(group)
+
+
+def _new_checkpoint(directory: Path, state: CheckpointState) -> None:
+    """Says that the files, as they are now, are what is known to be on disk."""
+    firsts = partition_firsts(directory, state)
+    if not firsts:
+        disk.replace(directory / f"{state.first:020d}.log", b"")
+        firsts = [state.first]
+    active = Partition.open_active(directory, firsts[-1])
+    disk.sync(active.file)
+    result = _survey(active, 0, 0, lambda found: None)
+    new = replace(
+        state, first=firsts[0], partition=active.first, position=result.end, next=result.next,
+        began=result.next, clean=False, sequence=state.sequence + 1,
+    )  # fmt: skip
+    disk.replace(directory / CHECKPOINT, Checkpoint.blank(new))

@@ -1,0 +1,1 @@
+"""How one topic is kept on disk: files, index, checkpoint, recovery, retention, group commit."""

@@ -1,0 +1,138 @@
+"""What readers may see of a topic: its partitions in order, up to the visible end.
+
+`next` is the first offset that cannot be read yet. With fsync=always that lags behind what is
+written: only what is on disk is shown. A read is planned here and sent elsewhere. Times and offsets
+both grow from batch to batch, so every look-up is a bisection. Imports no asyncio and no sockets.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sortedcontainers import SortedDict
+
+from logd.batch import MAX_NUMBER
+from logd.errors import Faulted, OutOfRange
+from logd.partition import Partition, Slice
+from logd.repair import Damage
+from logd.wire.requests import At, Where
+
+_REPLY_PARTITIONS = 64  # a reply holds on to at most so many files
+
+
+class ReadPlan(NamedTuple):
+    """The answer to a READ: from which offset, how many messages, and the bytes."""
+
+    offset: int
+    messages: int
+    slices: list[Slice]
+
+
+class ReadableRange:
+    def __init__(self, touch: Callable[[Partition], None]) -> None:
+        self.partitions: SortedDict = SortedDict()  # by first offset
+        self.first = self.next = 0  # plain numbers: jobs on other threads look at them
+        self.damages: tuple[Damage, ...] = ()  # known ones, in order
+        self._active_size = 0  # how much of the newest partition is visible
+        self._touch = touch  # hears of each sealed partition that is read
+
+    @property
+    def size(self) -> int:
+        return sum(partition.size for partition in self.partitions.values())
+
+    def add(self, partition: Partition) -> None:
+        """A new active partition; the one before it is visible as a whole."""
+        self.partitions[partition.first] = partition
+        self._set_first()
+
+    def drop(self, partition: Partition) -> None:
+        """The oldest partition is no longer to be read; reads under way keep its file."""
+        del self.partitions[partition.first]
+        self._set_first()
+
+    def lead_around(self, damages: tuple[Damage, ...]) -> None:
+        """These offsets, in order, cannot be read."""
+        self.damages = damages
+        self._set_first()
+
+    def _set_first(self) -> None:
+        firsts = [*self.partitions.keys()[:1], *(damage.first for damage in self.damages)]
+        self.first = min(firsts, default=0)
+
+    def show(self, next_: int, active_size: int) -> None:
+        """Everything up to here may be read from now on."""
+        self.next, self._active_size = next_, active_size
+
+    def resolve(self, where: Where) -> int:
+        """The offset that `where` means now."""
+        if isinstance(where, At):
+            return self._at_time(where.time_ms)
+        offset = (
+            where if isinstance(where, int) else {"first": self.first, "next": self.next}[where]
+        )
+        if not self.first <= offset <= self.next:
+            raise OutOfRange(f"first={self.first} next={self.next}")
+        return offset
+
+    def _at_time(self, time_ms: int) -> int:
+        """Times never decrease, so the first partition that ends late enough holds it."""
+        partitions = self.partitions.values()
+        if self.damages:  # a file may have lost all its times
+            partitions = [part for part in partitions[:-1] if part.size] + list(partitions[-1:])
+        at = bisect_left(partitions, time_ms, key=_ends_at_ms)
+        found = partitions[at].since(time_ms) if at < len(partitions) else None
+        return min(found.header.offset, self.next) if found else self.next
+
+    def plan(self, offset: int, messages: int, max_bytes: int) -> ReadPlan:
+        """Whole batches from the one that holds `offset`, as far as asked for or allowed."""
+        end = self._before_damage(offset, min(offset + messages, self.next))
+        slices: list[Slice] = []
+        reached = offset
+        at = self.partitions.bisect_right(offset) - 1
+        while reached < end and max_bytes > 0 and len(slices) < _REPLY_PARTITIONS:
+            partition: Partition = self.partitions.peekitem(at)[1]
+            start = partition.position_of(reached) if not slices else 0
+            stop, reached_here = self._stop(partition, end)
+            if stop - start > max_bytes:
+                limit = start + max_bytes
+                stop, reached_here = partition.boundary(start, limit)
+                if stop > limit and slices:
+                    break
+                max_bytes = 0
+            if partition.sealed:
+                self._touch(partition)
+            slices.append(Slice(partition.file, start, stop - start))
+            max_bytes -= stop - start
+            reached = reached_here
+            at += 1
+        return ReadPlan(offset, max(0, reached - offset), slices)
+
+    def _before_damage(self, offset: int, end: int) -> int:
+        """Where a read from `offset` must end at the latest; an error if it starts in damage."""
+        for damage in self.damages:
+            if damage.first <= offset < damage.next:
+                raise Faulted(f"first={damage.first} next={damage.next} {damage}")
+            if offset < damage.first:
+                return min(end, damage.first)
+        return end
+
+    def _stop(self, partition: Partition, end: int) -> tuple[int, int]:
+        """Where to stop reading this partition when everything before `end` is wanted."""
+        next_, size = self.visible(partition)
+        if end >= next_:
+            return size, next_
+        last = partition.holding(end - 1)
+        return last.end, last.header.next
+
+    def visible(self, partition: Partition) -> tuple[int, int]:
+        """Up to which offset and position readers may see this partition."""
+        if partition.first == self.partitions.keys()[-1]:
+            return self.next, self._active_size
+        return partition.next, partition.size
+
+
+def _ends_at_ms(partition: Partition) -> int:
+    """The newest time in a partition; an empty one, the last of all, may still get any."""
+    return partition.max_time_ms if partition.size else MAX_NUMBER

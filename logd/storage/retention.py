@@ -1,0 +1,44 @@
+"""Which partitions have expired: pure decisions over sizes and times.
+
+The active partition, the last one, never expires. No limit set, nothing ever does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class RetainedPartition(NamedTuple):
+    """What retention looks at of a partition."""
+
+    size: int
+    newest_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionLimits:
+    """0 stands for no limit."""
+
+    max_partitions: int = 0
+    max_bytes: int = 0
+    max_age_s: float = 0.0
+
+    def any(self) -> bool:
+        return bool(self.max_partitions or self.max_bytes or self.max_age_s)
+
+    def expired(self, partitions: Sequence[RetainedPartition], now_ms: int) -> int:
+        """How many of the oldest partitions are past a limit."""
+        too_many = len(partitions) - self.max_partitions if self.max_partitions else 0
+        oldest_ms = now_ms - self.max_age_s * 1000
+        excess_bytes = sum(kept.size for kept in partitions) - self.max_bytes
+        count = 0
+        for kept in partitions[:-1]:
+            too_old = self.max_age_s and kept.newest_ms < oldest_ms
+            too_big = self.max_bytes and excess_bytes > 0
+            if not (count < too_many or too_old or too_big):
+                break
+            excess_bytes -= kept.size
+            count += 1
+        return count

@@ -1,0 +1,1 @@
+"""What the HTTP listener is made of: routes, ingestion, reads, metrics, the web page."""

@@ -1,0 +1,259 @@
+"""uvicorn's connection, with the bounds that it lacks: on time, on a request's head, on numbers.
+
+Always: whoever takes longer than `request-timeout` to send a request, or takes nothing of a
+response for `idle-timeout`, is cut off. One look a second over all connections does it; a request
+needs no timer of its own. The bodies of `POST /log` and `POST /upload` may go on for ever: there
+each command and each entry has its own time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from typing import Any, cast
+
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from logd.access.access_file import certificate_names
+from logd.access.connection_limits import AdmittedConnection
+from logd.errors import BadRequest, LogdError, TooLarge
+from logd.net.tls import is_secure, peer_address
+from logd.service import Service
+
+MAX_HEADERS = 100
+MAX_HEAD_BYTES = 64 * 1024
+_STREAMS = re.compile(r"/log|(?:/topics/[^/]+)?/upload")
+_HIGH_BYTES = 16 * 1024  # of a response that may wait in memory when a client takes nothing
+_LINGER_S = 1.0
+_HEAD_PIECE_BYTES, _BODY_PIECE_BYTES = 8 << 10, 64 << 10  # parsed at once: 300 requests, or 2,000
+
+
+class HttpProtocol(HttpToolsProtocol):
+    service: Service  # set by `bounded`
+    entry: AdmittedConnection | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=_HIGH_BYTES)
+        self.flow = self._flow = _Flow(transport)
+        self._unparsed = b""  # until what is in the pipeline is answered
+        self._names = certificate_names(transport.get_extra_info("peercert"))
+        self._is_active = True  # since the last look
+        self._active_at_s = self._begun_at_s = self.service.scheduler.monotonic_s()
+        self._is_unfinished = self._is_in_head = self._is_streaming = self._is_refused = False
+        self._head_bytes = self._unsent_bytes = 0
+        self._running: RequestResponseCycle | None = None  # the request that is being answered
+        self._refusal = b""  # to be sent behind the answers to what came before it
+        address, secure = peer_address(transport), is_secure(transport)
+        self.entry = self.service.admission.enter(address, had_turn=secure)
+        refusal = self.entry.refusal
+        if refusal is not None and not self.entry.is_answered:
+            self.service.rejections.note(refusal, address)
+            self._is_refused = True
+            transport.abort()
+        elif refusal is not None:
+            self._refuse(refusal)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.entry is not None:
+            self.service.admission.leave(self.entry)
+        self.pipeline.clear()
+        self._unparsed = b""
+        if self._running is not None:
+            _leave(self._running)  # uvicorn tells only the newest, which may not have begun
+        self._unset_keepalive_if_required()  # after a reset a timer would keep this for minutes
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if len(data) <= _HEAD_PIECE_BYTES and not self._unparsed and not self.pipeline:
+            self._parse_piece(data)
+        else:
+            self._unparsed += data
+            self._parse()
+
+    def _parse(self) -> None:
+        """Parse what was received, up to the first requests that have to wait for others."""
+        data, self._unparsed = memoryview(self._unparsed), b""
+        if self.transport.is_closing():
+            return
+        while data and not self.pipeline and not self._is_refused:
+            is_in_body = self.cycle is not None and self.cycle.more_body and not self._is_in_head
+            size = _BODY_PIECE_BYTES if is_in_body else _HEAD_PIECE_BYTES
+            self._parse_piece(bytes(data[:size]))
+            data = data[size:]
+        if not self._is_refused:
+            self._unparsed = bytes(data)
+        self._flow.hold(bool(self._unparsed))
+
+    def _parse_piece(self, data: bytes) -> None:
+        if self._is_refused:
+            return
+        self._is_active = True
+        if self._is_in_head:
+            self._head_bytes += len(data)
+        elif not self._is_unfinished and not self._is_streaming:
+            self._is_unfinished = True
+            self._begun_at_s = self.service.scheduler.monotonic_s()
+        super().data_received(data)
+        if self._is_in_head and self._head_bytes > MAX_HEAD_BYTES:
+            text = f"the head of a request has at most {MAX_HEAD_BYTES} bytes"
+            self._refuse(TooLarge(text), status=431)
+
+    def _refuse(self, error: LogdError, status: int | None = None) -> None:
+        """Answer without having read everything, once all requests before this are answered."""
+        self.service.rejections.note(error, self.entry.address if self.entry is not None else "")
+        status = status or error.status
+        body = b'{"error":"%s","text":"%s"}' % (error.code.encode(), error.text.encode())
+        headers = [b"connection: close", b"content-type: application/json"]
+        headers += [
+            b"content-length: %d" % len(body),
+            *([b"retry-after: 1"] if status == 503 else []),
+        ]
+        self._refusal = b"\r\n".join([STATUS_LINE[status].rstrip(), *headers, b"", body])
+        self._is_refused = True
+        broken = self.cycle
+        if broken is not None and broken.more_body:  # it is this one's body that is wrong
+            if broken.response_started:
+                self.transport.abort()  # nobody shall take what was sent for all of it
+                return
+            _leave(broken)
+            self.pipeline = deque(entry for entry in self.pipeline if entry[0] is not broken)
+        self._refuse_in_turn()
+
+    def _refuse_in_turn(self) -> None:
+        running = self._running
+        is_answered = running is None or running.response_complete or running.disconnected
+        if self._refusal and is_answered and not self.pipeline and not self.transport.is_closing():
+            self.transport.write(self._refusal)
+            self._refusal = b""
+            self._close_gently()
+
+    def _close_gently(self) -> None:
+        """Say no more, and swallow what comes for a moment: a reset would overtake the answer."""
+        self._is_refused = True
+        if self.transport.can_write_eof():  # TLS cannot
+            self.transport.write_eof()
+        self.service.scheduler.later(_LINGER_S, self.transport.close)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._unparsed and not self.pipeline:
+            self.loop.call_soon(self._parse)
+        answered_early = self.cycle.response_complete and self.cycle.more_body
+        if answered_early and not self.transport.is_closing():
+            self._close_gently()
+        else:
+            self._refuse_in_turn()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    # -- what the parser tells ------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_unfinished = self._is_in_head = True
+        self._head_bytes = 0
+        self.scope["abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+        self.scope["is_gone"] = self.transport.is_closing  # type: ignore[typeddict-unknown-key]
+        self.scope["client_names"] = self._names  # type: ignore[typeddict-unknown-key]
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= MAX_HEADERS:
+            raise ValueError("too many headers")  # the parser makes a 400 of it
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        super().on_headers_complete()
+        if not self.cycle.keep_alive:
+            self.cycle.transport = cast(asyncio.Transport, _Last(self.cycle))
+        if self.scope["http_version"] == "1.0":
+            self.cycle.send = _without_chunks(self.cycle)  # type: ignore[method-assign]
+        self._is_streaming = bool(_STREAMS.fullmatch(self.scope["path"]))
+        self._is_unfinished = not self._is_streaming
+
+    def on_message_complete(self) -> None:
+        self._is_unfinished = self._is_streaming = False
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(BadRequest("the request is not sound HTTP"))
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def check(self, now_s: float) -> None:
+        """Once a second: has this client been too slow?"""
+        config, unsent_bytes = self.service.config, self.transport.get_write_buffer_size()
+        is_served = self.cycle is not None and not self.cycle.response_complete
+        if (
+            self._is_active
+            or unsent_bytes != self._unsent_bytes
+            or (is_served and not unsent_bytes)
+        ):
+            self._is_active, self._active_at_s = False, now_s
+        self._unsent_bytes = unsent_bytes
+        if self._unparsed:  # the client waits for us
+            self._begun_at_s = now_s
+        slow_s = now_s - self._begun_at_s if self._is_unfinished else 0.0
+        if slow_s > config.request_timeout_s or now_s - self._active_at_s > config.idle_timeout_s:
+            self.transport.abort()
+
+
+class _Flow(FlowControl):
+    """Reading is not resumed while something waits to be parsed, whatever uvicorn wants."""
+
+    _is_held = False
+
+    def hold(self, is_held: bool) -> None:
+        if is_held != self._is_held:
+            self._is_held = is_held
+            self.pause_reading() if is_held else self.resume_reading()
+
+    def resume_reading(self) -> None:
+        if not self._is_held:
+            super().resume_reading()
+
+
+class _Last:
+    """The transport of the last request of a connection. Where it is answered before all of it has
+    come, `on_response_complete` closes it, gently: uvicorn would do it at once."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle, self._close = cycle, cycle.transport.close
+        self.write, self.is_closing = cycle.transport.write, cycle.transport.is_closing
+
+    def close(self) -> None:
+        if not (self._cycle.response_complete and self._cycle.more_body):
+            self._close()
+
+
+def _leave(cycle: RequestResponseCycle) -> None:
+    """Let whoever answers this request know that nobody listens any more."""
+    cycle.disconnected = not cycle.response_complete
+    cycle.waiting_for_100_continue = False  # or it would still be told to go on
+    cycle.message_event.set()
+
+
+def _without_chunks(cycle: RequestResponseCycle) -> Any:
+    """HTTP/1.0 knows none: the end of the connection is the end of a response."""
+    send = cycle.send
+
+    async def unchunked(message: Any) -> None:
+        cycle.chunked_encoding = False
+        cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    return unchunked
+
+
+def bounded(service: Service) -> type[Any]:
+    """The protocol for uvicorn, which makes one for each connection."""
+    return type("Bounded", (HttpProtocol,), {"service": service})

@@ -1,0 +1,242 @@
+"""Each command as a client knows it: what to send, and what to make of the reply.
+
+Sans I/O, so that the blocking and the asyncio client are the same but for how bytes travel. Words
+that come from a program are checked before they are sent: a line end in one of them would be a
+second command. A reply of another kind than the command's own raises `NotLogd`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from logd.batch import Buffer, body_sum, compress, encode_body
+from logd.errors import BadRequest, Internal
+from logd.wire.replies import NotLogd, ReceivedReply
+from logd.wire.requests import (
+    MAX_WAIT_MS,
+    Push,
+    Read,
+    Where,
+    push_line,
+    read_line,
+    topic_glob,
+    topic_name,
+    where,
+)
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class Command(NamedTuple, Generic[T]):
+    line: bytes
+    body: Buffer
+    answer: Callable[[ReceivedReply], T]
+    wait_ms: int = 0  # how much longer than usual its reply may take
+
+
+class Pushed(NamedTuple):
+    """Where a batch landed: the offset of its first message, and how many it has."""
+
+    offset: int
+    messages: int
+
+
+class Batches(NamedTuple):
+    """Whole batches as they are on disk. `offset`, the resolved start, may lie inside the first."""
+
+    offset: int
+    messages: int
+    data: bytes | bytearray
+
+
+class TopicInfo(NamedTuple):
+    topic: str
+    first: int
+    next: int
+    bytes: int
+    partitions: int
+
+
+class PartitionInfo(NamedTuple):
+    first: int
+    next: int
+    bytes: int
+    min_time_ms: int
+    max_time_ms: int
+
+
+class CursorInfo(NamedTuple):
+    """A place in a topic that the daemon keeps: the next offset to read, and how many wait."""
+
+    offset: int
+    lag: int
+
+
+# -- the commands ---------------------------------------------------------------------------------
+
+
+def push(push: Push) -> Command[Pushed]:
+    checked_topic(push.topic)
+    return Command(push_line(push), push.body, _pushed)
+
+
+def read(read: Read) -> Command[Batches]:
+    wait_ms = min(read.wait_ms, MAX_WAIT_MS)
+    topic, at = checked_topic(read.topic), checked_where(read.where)
+    line = read_line(read._replace(topic=topic, where=at, wait_ms=wait_ms))
+    return Command(line, b"", _batches, wait_ms)
+
+
+def tail(topic: str, messages: int) -> Command[Batches]:
+    return Command(b"TAIL %s %d\r\n" % (_topic(topic), messages), b"", _batches)
+
+
+def stats(topic: str | None = None) -> Command[dict[str, str]]:
+    line = b"STATS\r\n" if topic is None else b"STATS %s\r\n" % _topic(topic)
+    return Command(line, b"", _named)
+
+
+def topics(glob: str = "*") -> Command[list[TopicInfo]]:
+    word = topic_glob(glob.encode("ascii", "backslashreplace"))
+    return Command(b"TOPICS %s\r\n" % word.encode(), b"", _topics)
+
+
+def partitions(topic: str) -> Command[list[PartitionInfo]]:
+    return Command(b"PARTITIONS %s\r\n" % _topic(topic), b"", _partitions)
+
+
+def cursor(topic: str, name: str) -> Command[CursorInfo]:
+    return Command(b"CURSOR %s %s\r\n" % (_topic(topic), _cursor_name(name)), b"", _cursor)
+
+
+def commit(topic: str, name: str, offset: int) -> Command[CursorInfo]:
+    words = (_topic(topic), _cursor_name(name), offset)
+    return Command(b"COMMIT %s %s %d\r\n" % words, b"", _cursor)
+
+
+def introduction(line: bytes) -> Command[None]:
+    """A token, as `credentials` writes it."""
+    return Command(line, b"", _nothing)
+
+
+CONFIG: Command[dict[str, str]]
+HELP: Command[str]
+PING: Command[None]
+
+
+# -- words --------------------------------------------------------------------------------------
+
+
+def checked_topic(topic: str) -> str:
+    """The name, if it is one."""
+    return topic_name(topic.encode("ascii", "backslashreplace"))
+
+
+def checked_where(at: Where) -> Where:
+    """The place, also where it is given as text: "first", "next", "@<unix ms>" or an offset."""
+    return where(at.encode("ascii", "backslashreplace")) if isinstance(at, str) else at
+
+
+def checked_cursor(name: str) -> str:
+    return _checked_name(name, "cursor")
+
+
+def checked_producer(name: str) -> str:
+    return _checked_name(name, "producer")
+
+
+def _checked_name(name: str, of: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise BadRequest(f"a {of}'s name is 1 to 64 of A-Z a-z 0-9 . _ -")
+    return name
+
+
+def batch_of(topic: str, messages: Iterable[bytes], *, compressed: bool = False) -> Push:
+    """The push that carries these messages."""
+    batch: Sequence[bytes] = list(messages)
+    if not batch:
+        raise BadRequest("a batch holds at least one message")
+    body, enc = encode_body(batch)
+    return seal(topic, body, enc, compressed=compressed)
+
+
+def seal(topic: str, body: bytes, enc: str, *, compressed: bool = False) -> Push:
+    """The push that carries this body, with the sum that protects it end to end."""
+    if compressed:
+        body, enc = compress(body, enc)
+    return Push(topic, body, enc, sum=body_sum(body))
+
+
+def _topic(topic: str) -> bytes:
+    return checked_topic(topic).encode()
+
+
+def _cursor_name(name: str) -> bytes:
+    return checked_cursor(name).encode()
+
+
+# -- replies ------------------------------------------------------------------------------------
+
+
+def _expect(reply: ReceivedReply, word: str, numbers: int) -> ReceivedReply:
+    if reply.word != word or len(reply.numbers) != numbers:
+        raise NotLogd(f"it answered {reply.word} where {word} was due")
+    return reply
+
+
+def _pushed(reply: ReceivedReply) -> Pushed:
+    return Pushed(*_expect(reply, "OK", 2).numbers)
+
+
+def _batches(reply: ReceivedReply) -> Batches:
+    offset, messages, _ = _expect(reply, "BATCHES", 3).numbers
+    return Batches(offset, messages, reply.body)
+
+
+def _cursor(reply: ReceivedReply) -> CursorInfo:
+    return CursorInfo(*_expect(reply, "OK", 2).numbers)
+
+
+def _nothing(reply: ReceivedReply) -> None:
+    _expect(reply, "OK", 0)
+
+
+def _text(reply: ReceivedReply) -> str:
+    return _expect(reply, "TEXT", 1).body.decode("utf-8", "replace")
+
+
+def _named(reply: ReceivedReply) -> dict[str, str]:
+    pairs = (line.partition(": ") for line in _lines(reply))
+    return {name: value for name, _, value in pairs}
+
+
+def _topics(reply: ReceivedReply) -> list[TopicInfo]:
+    lines = [line.split(" ") for line in _lines(reply)]
+    return [TopicInfo(words[0], *_numbers(words[1:], 4)) for words in lines]
+
+
+def _partitions(reply: ReceivedReply) -> list[PartitionInfo]:
+    return [PartitionInfo(*_numbers(line.split(" "), 5)) for line in _lines(reply)]
+
+
+def _lines(reply: ReceivedReply) -> list[str]:
+    return [line for line in _text(reply).replace("\r", "").split("\n") if line]
+
+
+def _numbers(words: list[str], count: int) -> list[int]:
+    try:
+        numbers = [int(word) for word in words]
+    except ValueError:
+        numbers = []
+    if len(numbers) != count:
+        raise Internal(f"the daemon answered a table line that has no {count} numbers: {words}")
+    return numbers
+
+
+CONFIG = Command(b"CONFIG\r\n", b"", _named)
+HELP = Command(b"HELP\r\n", b"", _text)
+PING = Command(b"PING\r\n", b"", _nothing)

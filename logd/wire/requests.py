@@ -1,0 +1,427 @@
+"""The requests of the protocol as values, and how their words are read.
+
+One small function reads each command line but PUSH's, which has a body and so belongs to the
+parser. Whatever a word is not allowed to be raises a `LogdError` that says what it may be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from logd.batch import ENCODINGS, LINES, MAX_NUMBER, NO_ID, Buffer
+from logd.errors import BadRequest, BadTopic, LogdError
+
+MAX_WAIT_MS = 60_000
+
+_TOPIC = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_GLOB = re.compile(rb"[A-Za-z0-9._*?\[\]!-]{1,128}")
+_NUMBER = re.compile(rb"[0-9]{1,19}")
+_SUM = re.compile(rb"[0-9a-f]{16}")
+CURSOR_NAME = rb"[A-Za-z0-9._-]{1,64}"
+_CURSOR = re.compile(CURSOR_NAME)
+_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}:[0-9]{1,19}")
+_OPTION = re.compile(rb"([a-z]+)=(.*)", re.DOTALL)
+_SIZE = re.compile(rb"([0-9]{1,19})\r?\n")
+
+try:
+    from logd._native import one_push as one_push
+    from logd._native import pushes as pushes
+except ImportError:  # no compiler where this was installed
+
+    def pushes(
+        data: bytes, at: int, prefix: bytes, most: int, room: int, /
+    ) -> tuple[list[Buffer], int]:
+        """The messages of the pushes that stand at `at`, and where these end.
+
+        Each is `prefix`, up to the space before the size, one message of `most` bytes or less with
+        its LF, and no option. All of them have `room` bytes or less; there may be none.
+        """
+        bodies: list[Buffer] = []
+        while data.startswith(prefix, at):
+            match = _SIZE.match(data, at + len(prefix))
+            if match is None or not 0 < (size := int(match[1])) <= most:
+                break
+            stop = match.end() + size
+            room -= size
+            if room < 0 or stop > len(data) or data.find(b"\n", match.end(), stop) != stop - 1:
+                break
+            bodies.append(data[match.end() : stop])
+            at = stop
+        return bodies, at
+
+    def one_push(data: bytes, prefix: bytes, most: int, /) -> bytes | None:
+        """The message, if `data` is one such push and nothing else."""
+        bodies, end = pushes(data, 0, prefix, most, most)
+        return bytes(bodies[0]) if len(bodies) == 1 and end == len(data) else None
+
+
+class Pushes(NamedTuple):
+    """A run of plain pushes to one topic: bodies of lines, each to get its own reply.
+
+    `counts` has the messages of each body; None says that each holds exactly one.
+    """
+
+    topic: str
+    bodies: list[Buffer]
+    counts: list[int] | None
+
+
+class Mixed(NamedTuple):
+    """Plain pushes of one message each, to several topics by turns."""
+
+    runs: dict[str, list[Buffer]]  # what each topic gets
+    turns: list[str]  # the topic of each push, in order
+
+    def one_by_one(self) -> list[Pushes]:
+        bodies = {topic: iter(run) for topic, run in self.runs.items()}
+        return [Pushes(topic, [next(bodies[topic])], None) for topic in self.turns]
+
+
+class Push(NamedTuple):
+    """One push with options. Its body is checked by whoever stores it."""
+
+    topic: str
+    body: Buffer
+    enc: str = LINES
+    messages: int | None = None
+    sum: str | None = None
+    id: str = NO_ID
+
+
+class At(NamedTuple):
+    """A place in a topic given by time: the first batch that is as young as this, or younger."""
+
+    time_ms: int
+
+
+Where = int | str | At  # an offset, "first" or "next", a time
+
+
+class Read(NamedTuple):
+    topic: str
+    where: Where
+    messages: int
+    max_bytes: int | None = None
+    wait_ms: int = 0
+
+
+class Tail(NamedTuple):
+    topic: str
+    messages: int
+
+
+class Stats(NamedTuple):
+    topic: str | None = None
+
+
+class Topics(NamedTuple):
+    """`sees` is left out of what a client sends: it hides topics from those who may not know."""
+
+    glob: str = "*"
+    sees: Callable[[str], bool] | None = None
+
+
+class Partitions(NamedTuple):
+    topic: str
+
+
+class Cursor(NamedTuple):
+    """Where a cursor stands; without a name, where they all do."""
+
+    topic: str
+    name: str | None = None
+
+
+class Commit(NamedTuple):
+    """Move a cursor to an offset, or make it there; None removes it."""
+
+    topic: str
+    name: str
+    offset: int | None
+
+
+class ConfigRequest(NamedTuple):
+    pass
+
+
+class Help(NamedTuple):
+    pass
+
+
+class Ping(NamedTuple):
+    pass
+
+
+class Close(NamedTuple):
+    pass
+
+
+class Auth(NamedTuple):
+    """A token, to be forgotten as soon as it was looked at.
+
+    `previous` is what the connection was allowed before it, noted when the token is accepted.
+    """
+
+    token: bytes
+    previous: Any = None
+
+    def __repr__(self) -> str:
+        return "Auth(...)"
+
+
+class RefusedRequest(NamedTuple):
+    """Something that is answered with an error, in its turn."""
+
+    error: LogdError
+
+
+Request = (
+    Pushes
+    | Mixed
+    | Push
+    | Read
+    | Tail
+    | Stats
+    | Topics
+    | Partitions
+    | Cursor
+    | Commit
+    | ConfigRequest
+    | Help
+    | Ping
+    | Close
+    | Auth
+    | RefusedRequest
+)
+
+
+# -- words --------------------------------------------------------------------------------------
+
+
+def topic_name(word: bytes) -> str:
+    """The one place that says what a topic may be called."""
+    if not _TOPIC.fullmatch(word):
+        raise BadTopic(
+            "a topic is 1 to 128 of A-Z a-z 0-9 . _ - and starts with a letter or a digit"
+        )
+    return word.decode()
+
+
+def topic_glob(word: bytes) -> str:
+    """The one place that says which globs over topics a client may send."""
+    if not _GLOB.fullmatch(word):
+        raise BadRequest("a glob is 1 to 128 of A-Z a-z 0-9 . _ - and * ? [ ] !")
+    return word.decode()
+
+
+def cursor_name(word: bytes) -> str:
+    if not _CURSOR.fullmatch(word):
+        raise BadRequest("a cursor is 1 to 64 of A-Z a-z 0-9 . _ -")
+    return word.decode()
+
+
+def number(word: bytes, what: str) -> int:
+    if not _NUMBER.fullmatch(word) or (value := int(word)) > MAX_NUMBER:
+        raise BadRequest(f"{what} must be a decimal number up to {MAX_NUMBER}")
+    return value
+
+
+def where(word: bytes) -> Where:
+    if word in (b"first", b"next"):
+        return word.decode()
+    if word.startswith(b"@"):
+        return At(number(word[1:], "the time behind @"))
+    return number(word, "where must be first, next, @<unix ms> or an offset, which")
+
+
+def _message_count(word: bytes) -> int:
+    count = number(word, "the number of messages")
+    if count == 0:
+        raise BadRequest("ask for at least 1 message")
+    return count
+
+
+def options(words: list[bytes], known: dict[bytes, Callable[[bytes], object]]) -> dict[str, Any]:
+    """The `name=value` words, each read by its own function in `known`."""
+    found: dict[str, Any] = {}
+    for word in words:
+        match = _OPTION.fullmatch(word)
+        if match is None or match[1] not in known:
+            names = ", ".join(f"{name.decode()}=" for name in known) or "none"
+            raise BadRequest(f"unknown option {quote(word)}; known here: {names}")
+        name = match[1].decode()
+        if name in found:
+            raise BadRequest(f"option {name}= is given twice")
+        found[name] = known[match[1]](match[2])
+    return found
+
+
+def _encoding(word: bytes) -> str:
+    enc = word.decode("ascii", "replace")
+    if enc not in ENCODINGS:
+        raise BadRequest(f"enc= must be one of {', '.join(ENCODINGS)}")
+    return enc
+
+
+def _sum(word: bytes) -> str:
+    if not _SUM.fullmatch(word):
+        raise BadRequest("sum= must be 16 lower-case hex digits: the XXH3-64 of the body")
+    return word.decode()
+
+
+def producer_id(word: bytes) -> str:
+    if not _ID.fullmatch(word):
+        raise BadRequest("id= must be <producer>:<n>, the producer 1 to 64 of A-Z a-z 0-9 . _ -")
+    producer, _, n = word.partition(b":")
+    return f"{producer.decode()}:{number(n, 'the number in id=')}"
+
+
+def quote(word: bytes) -> str:
+    return ascii(word[:40].decode("latin-1"))
+
+
+PUSH_OPTIONS: dict[bytes, Callable[[bytes], object]] = {
+    b"enc": _encoding,
+    b"count": lambda word: number(word, "count="),
+    b"sum": _sum,
+    b"id": producer_id,
+}
+READ_OPTIONS: dict[bytes, Callable[[bytes], object]] = {
+    b"bytes": lambda word: number(word, "bytes="),
+    b"wait": lambda word: min(number(word, "wait="), MAX_WAIT_MS),
+}
+
+
+# -- commands other than PUSH, one small function each ------------------------------------------
+
+
+def _read(words: list[bytes]) -> Request:
+    if len(words) < 3:
+        raise BadRequest("usage: READ <topic> <where> <messages> [bytes=<n>] [wait=<ms>]")
+    given = options(words[3:], READ_OPTIONS)
+    return Read(
+        topic_name(words[0]),
+        where(words[1]),
+        _message_count(words[2]),
+        given.get("bytes"),
+        given.get("wait", 0),
+    )
+
+
+def _tail(words: list[bytes]) -> Request:
+    if len(words) != 2:
+        raise BadRequest("usage: TAIL <topic> <messages>")
+    return Tail(topic_name(words[0]), _message_count(words[1]))
+
+
+def _stats(words: list[bytes]) -> Request:
+    if len(words) > 1:
+        raise BadRequest("usage: STATS [<topic>]")
+    return Stats(topic_name(words[0]) if words else None)
+
+
+def _topics(words: list[bytes]) -> Request:
+    if len(words) > 1:
+        raise BadRequest("usage: TOPICS [<glob>]")
+    return Topics(topic_glob(words[0]) if words else "*")
+
+
+def _partitions(words: list[bytes]) -> Request:
+    if len(words) != 1:
+        raise BadRequest("usage: PARTITIONS <topic>")
+    return Partitions(topic_name(words[0]))
+
+
+def _cursor(words: list[bytes]) -> Request:
+    if len(words) not in (1, 2):
+        raise BadRequest("usage: CURSOR <topic> [<name>]")
+    return Cursor(topic_name(words[0]), cursor_name(words[1]) if words[1:] else None)
+
+
+def _commit(words: list[bytes]) -> Request:
+    if len(words) != 3:
+        raise BadRequest("usage: COMMIT <topic> <name> <offset>, with - for the offset to remove")
+    offset = None if words[2] == b"-" else number(words[2], "the offset, unless it is -,")
+    return Commit(topic_name(words[0]), cursor_name(words[1]), offset)
+
+
+def _auth(words: list[bytes]) -> Request:
+    if len(words) != 1 or not words[0]:
+        raise BadRequest("usage: AUTH <token>")
+    return Auth(words[0])
+
+
+def _bare(
+    name: str, kind: type[ConfigRequest | Help | Ping | Close]
+) -> Callable[[list[bytes]], Request]:
+    def parse(words: list[bytes]) -> Request:
+        if words:
+            raise BadRequest(f"{name} takes no arguments")
+        return kind()
+
+    return parse
+
+
+COMMANDS: dict[bytes, Callable[[list[bytes]], Request]] = {
+    b"READ": _read,
+    b"TAIL": _tail,
+    b"STATS": _stats,
+    b"TOPICS": _topics,
+    b"PARTITIONS": _partitions,
+    b"CURSOR": _cursor,
+    b"COMMIT": _commit,
+    b"CONFIG": _bare("CONFIG", ConfigRequest),
+    b"HELP": _bare("HELP", Help),
+    b"PING": _bare("PING", Ping),
+    b"CLOSE": _bare("CLOSE", Close),
+    b"AUTH": _auth,
+}
+
+HELP_TEXT = b"""\
+PUSH <topic> <bytes> [enc=] [count=] [sum=] [id=]   then <bytes> of body -> OK <offset> <messages>
+PUSH <topic>                                        then one line        -> OK <offset> 1
+READ <topic> <where> <messages> [bytes=] [wait=]    -> BATCHES <offset> <messages> <bytes>
+TAIL <topic> <messages>                             the newest, as READ
+STATS [<topic>]                                     counters, as name: value
+TOPICS [<glob>]                                     <topic> <first> <next> <bytes> <partitions>
+PARTITIONS <topic>                                  <first> <next> <bytes> <min-time> <max-time>
+COMMIT <topic> <name> <offset>                      moves a cursor       -> OK <offset> <lag>
+COMMIT <topic> <name> -                             removes it           -> OK
+CURSOR <topic> <name>                               where it stands      -> OK <offset> <lag>
+CURSOR <topic>                                      <name> <offset> <lag> <time>
+CONFIG                                              the settings in force
+AUTH <token>                                        who you are          -> OK
+PING                                                -> OK
+CLOSE                                               -> OK, and the connection ends
+HELP                                                this text
+<where> is an offset, first, next, or @<unix ms>. enc= is lines, sized, lines+zstd or sized+zstd.
+"""
+
+
+# -- what a client sends ------------------------------------------------------------------------
+
+
+def push_line(push: Push) -> bytes:
+    """The command line of a push; its body follows."""
+    line = f"PUSH {push.topic} {len(push.body)}"
+    if push.enc != LINES:
+        line += f" enc={push.enc}"
+    if push.messages is not None:
+        line += f" count={push.messages}"
+    if push.sum is not None:
+        line += f" sum={push.sum}"
+    if push.id != NO_ID:
+        line += f" id={push.id}"
+    return f"{line}\r\n".encode()
+
+
+def read_line(read: Read) -> bytes:
+    at = f"@{read.where.time_ms}" if isinstance(read.where, At) else read.where
+    line = f"READ {read.topic} {at} {read.messages}"
+    if read.max_bytes is not None:
+        line += f" bytes={read.max_bytes}"
+    if read.wait_ms:
+        line += f" wait={read.wait_ms}"
+    return f"{line}\r\n".encode()

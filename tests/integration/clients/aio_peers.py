@@ -1,0 +1,260 @@
+"""Who the clients talk to: a daemon in memory that can be told what to do wrong, and a proxy.
+
+Both run in threads, so that blocking clients can be driven from the test's own.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Self
+
+from logd.batch import body_sum, encode_body, encode_header, split_body
+from logd.wire.addresses import parse_address
+
+HANG_UP = b"hang up"  # instead of an answer
+LOSE = b"lose"  # do it, and hang up before the answer
+
+
+class Listener:
+    """Accepts connections and gives each a thread; ends them all when it is closed."""
+
+    def __init__(self, family: socket.AddressFamily = socket.AF_INET) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0), family=family)
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._sockets: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self._lock = threading.Lock()
+        self._threads[0].start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join()
+        self._listener.close()
+        self.cut()
+        for thread in self._threads[1:]:
+            thread.join()
+
+    def cut(self) -> None:
+        """End all connections there are."""
+        with self._lock:
+            sockets, self._sockets = self._sockets, []
+        for one in sockets:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection = self._listener.accept()[0]
+                self._keep(connection)
+                self._start(self._serve_and_close, connection)
+
+    def _keep(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._sockets.append(connection)
+
+    def _start(self, call: Callable[..., None], *words: object) -> None:
+        thread = threading.Thread(target=call, args=words)
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve_and_close(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            self._serve(connection)
+
+    def _serve(self, connection: socket.socket) -> None:
+        raise NotImplementedError
+
+
+class Fake(Listener):
+    """A daemon with one topic, `app`, in memory.
+
+    `wrong` is a list of (verb, answer): the next command with that verb gets that answer. `lines`
+    has every command line that came. Change `id`, `epoch` and `began` at will.
+    """
+
+    def __init__(self, *messages: list[bytes], wrong: list[tuple[bytes, bytes]] | None = None):
+        self.wrong = wrong or []
+        self.lines: list[bytes] = []
+        self.first = self.next = 0
+        self.id, self.epoch, self.began = "0123456789abcdef", 1, 0
+        self.cursors: dict[bytes, int] = {}
+        self.batches: list[tuple[int, int, bytes]] = []  # offset, messages, bytes
+        self.ids: dict[tuple[bytes, int], tuple[bytes, bytes]] = {}  # the body, and its answer
+        self.last: dict[bytes, int] = {}
+        self.is_there = bool(messages)
+        self.grown = threading.Condition()
+        self._one_push = threading.Lock()  # a connection that was given up may still be read from
+        self.is_ending = False
+        self.greeting = b""
+        for one in messages:
+            self.store(one)
+        super().__init__()
+
+    def __exit__(self, *_: object) -> None:
+        with self.grown:
+            self.is_ending = True
+            self.grown.notify_all()
+        super().__exit__()
+
+    def store(self, messages: list[bytes]) -> bytes:
+        body, enc = encode_body(messages)
+        return self.store_body(body, enc, len(messages))
+
+    def store_body(self, body: bytes, enc: str, count: int) -> bytes:
+        head = encode_header(self.next, count, len(body), 1000 + self.next, enc, body_sum(body))
+        with self.grown:
+            self.batches.append((self.next, count, head + body))
+            self.is_there = True
+            self.next += count
+            self.grown.notify_all()
+        return b"OK %d %d\r\n" % (self.next - count, count)
+
+    @property
+    def messages(self) -> list[bytes]:
+        found = []
+        for _, _, data in self.batches:
+            head, _, body = data.partition(b"\r\n")
+            found += split_body(body, head.split(b" ")[5].decode())
+        return found
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection.makefile("rb") as commands:
+            connection.sendall(self.greeting)
+            while line := commands.readline():
+                self.lines.append(line)
+                answer = self._answer(line.split(), commands)
+                if answer == HANG_UP:
+                    connection.shutdown(socket.SHUT_RDWR)
+                    return
+                connection.sendall(answer)
+
+    def _answer(self, words: list[bytes], commands: IO[bytes]) -> bytes:
+        body = commands.read(int(words[2])) if words[0] == b"PUSH" else b""
+        wrong = b""
+        if self.wrong and self.wrong[0][0] == words[0]:
+            wrong = self.wrong.pop(0)[1]
+        if wrong and wrong != LOSE:
+            return wrong
+        answer: bytes = getattr(self, f"_{words[0].decode().lower()}")(words, body)
+        return HANG_UP if wrong else answer
+
+    def _ping(self, words: list[bytes], body: bytes) -> bytes:
+        return b"OK\r\n"
+
+    def _stats(self, words: list[bytes], body: bytes) -> bytes:
+        if not self.is_there:
+            return b"ERR not-found no topic app\r\n"
+        return text(f"id: {self.id}\nepoch: {self.epoch}\nepoch_began: {self.began}\n")
+
+    def _push(self, words: list[bytes], body: bytes) -> bytes:
+        options = dict(word.split(b"=", 1) for word in words[3:])
+        producer, _, n = options.get(b"id", b"-:0").partition(b":")
+        enc = options.get(b"enc", b"lines").decode()
+        with self._one_push:
+            known, last = self.ids.get((producer, int(n))), self.last.get(producer, int(n) - 1)
+            if known is None:
+                if int(n) != last + 1:
+                    return b"ERR out-of-order last=%d\r\n" % last
+                known = body, self.store_body(body, enc, len(split_body(body, enc)))
+                if producer != b"-":
+                    self.ids[producer, int(n)], self.last[producer] = known, int(n)
+            elif known[0] != body:
+                return b"ERR conflict %s is already stored with another body\r\n" % options[b"id"]
+            return known[1]
+
+    def forget_topic(self) -> None:
+        """Delete the topic. The next push creates it with another id."""
+        with self._one_push, self.grown:
+            self.batches.clear()
+            self.ids.clear()
+            self.last.clear()
+            self.first = self.next = self.began = 0
+            self.id, self.epoch, self.is_there = f"{int(self.id, 16) + 1:016x}", 1, False
+
+    def _read(self, words: list[bytes], body: bytes) -> bytes:
+        if not self.is_there:
+            return b"ERR not-found no topic app\r\n"
+        places = {b"first": self.first, b"next": self.next}
+        start = places[words[2]] if words[2] in places else int(words[2])
+        if not self.first <= start <= self.next:
+            return b"ERR out-of-range first=%d next=%d\r\n" % (self.first, self.next)
+        wait = re.search(rb"wait=(\d+)", words[-1])
+        with self.grown:
+            wait_s = int(wait[1]) / 1000 if wait else 0
+            self.grown.wait_for(lambda: self.next > start or self.is_ending, wait_s)
+            end = start + int(words[3])
+            found = [b for b in self.batches if b[0] + b[1] > start and b[0] < end][:2]
+        last = sum(found[-1][:2]) if found else start
+        data = b"".join(data for _, _, data in found)
+        return b"BATCHES %d %d %d\r\n%s" % (start, last - start, len(data), data)
+
+    def _cursor(self, words: list[bytes], body: bytes) -> bytes:
+        if words[2] not in self.cursors:
+            return b"ERR not-found no such cursor\r\n"
+        return b"OK %d 0\r\n" % self.cursors[words[2]]
+
+    def _commit(self, words: list[bytes], body: bytes) -> bytes:
+        self.cursors[words[2]] = int(words[3])
+        return b"OK %d 0\r\n" % int(words[3])
+
+
+def text(body: str) -> bytes:
+    return b"TEXT %d\r\n%s" % (len(body), body.encode())
+
+
+class Proxy(Listener):
+    """Between a client and a daemon; `cut()` ends what there is, `target` can be moved.
+
+    `cuts` has, for the next connections in turn, after how many bytes from the daemon each ends.
+    """
+
+    def __init__(self, target: str, cuts: list[int] | None = None) -> None:
+        self.target, self.cuts, self.cut_count = target, cuts or [], 0
+        super().__init__()
+
+    def _serve(self, connection: socket.socket) -> None:
+        left = self.cuts.pop(0) if self.cuts else None
+        with socket.create_connection(parse_address(self.target), 10) as there:
+            self._keep(there)
+            upward = threading.Thread(target=self._copy, args=(connection, there, None))
+            upward.start()
+            self._copy(there, connection, left)
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            upward.join()
+
+    def _copy(self, source: socket.socket, sink: socket.socket, left: int | None) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536 if left is None else min(65536, left) or 1):
+                if left == 0:
+                    self.cut_count += 1
+                    break
+                sink.sendall(data)
+                left = None if left is None else left - len(data)
+        for side in (source, sink) if left == 0 else (sink,):
+            with suppress(OSError):
+                side.shutdown(socket.SHUT_RDWR if left == 0 else socket.SHUT_WR)
+
+
+@contextmanager
+def nobody() -> Iterator[str]:
+    """An address at which nobody listens, and nobody will while the test runs."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def wait_until(is_so: Callable[[], bool], what: str = "what was waited for") -> None:
+    end_s = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end_s, f"{what} did not happen"
+        time.sleep(0.001)

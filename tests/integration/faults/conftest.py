@@ -1,0 +1,105 @@
+"""Options and fixtures of the fault tests."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.faults.images import why_no_loop_mount, why_no_tmpfs
+from tests.integration.faults.nursery import Nursery
+from tests.integration.faults.victim import Victim, why_no_strace
+from tests.support.network_links import why_no_namespace
+
+WhyNot = Callable[[str], str]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="inject many more faults; takes an hour")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.import_plugin("tests.support.survivals")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in terminalreporter.getreports("skipped")
+        if "tests/integration/faults" in report.nodeid and isinstance(report.longrepr, tuple)
+    )
+    for reason, count in sorted(skipped.items()):
+        terminalreporter.line(f"not tried by {count} tests: {reason}")
+
+
+@pytest.fixture(scope="session")
+def long(pytestconfig: pytest.Config) -> bool:
+    """Is this the long run?"""
+    return bool(pytestconfig.getoption("--long", default=False)) or bool(
+        os.environ.get("LOGD_LONG")
+    )
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as made:
+        yield made
+
+
+@pytest.fixture
+def make_victim(nursery: Nursery) -> Iterator[Callable[..., Victim]]:
+    """Daemons that are ended with the test: `make_victim(tmp_path / "data", fsync="always")`."""
+    made: list[Victim] = []
+
+    def make(data_dir: Path, **settings: object) -> Victim:
+        made.append(Victim(nursery, data_dir, **settings))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for victim in made:
+            victim.__exit__()
+
+
+@pytest.fixture(scope="session")
+def why_not(tmp_path_factory: pytest.TempPathFactory) -> WhyNot:
+    """Why this machine does not let us do something; tried once, empty if it does."""
+    tries: dict[str, Callable[[], str]] = {
+        "strace": why_no_strace,
+        "loop_mount": lambda: why_no_loop_mount(tmp_path_factory.mktemp("loop")),
+        "namespace": why_no_namespace,
+        "tmpfs": lambda: why_no_tmpfs(tmp_path_factory.mktemp("tmpfs")),
+    }
+    reasons: dict[str, str] = {}
+
+    def why(name: str) -> str:
+        if name not in reasons:
+            reasons[name] = tries[name]()
+        return reasons[name]
+
+    return why
+
+
+@pytest.fixture
+def strace(why_not: WhyNot) -> None:
+    """For tests that need it: they are skipped, with the reason, where it does not work."""
+    _skip_if(why_not("strace"))
+
+
+@pytest.fixture
+def loop_mount(why_not: WhyNot) -> None:
+    _skip_if(why_not("loop_mount"))
+
+
+@pytest.fixture
+def namespace(why_not: WhyNot) -> None:
+    _skip_if(why_not("namespace"))
+
+
+def _skip_if(reason: str) -> None:
+    if reason:
+        pytest.skip(reason)

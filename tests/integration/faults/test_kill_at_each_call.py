@@ -1,0 +1,230 @@
+"""kill -9 in front of each single system call: of a start, a short life, a recovery, a deletion."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from logd import Client
+from logd.wire.addresses import ConnectionLost
+from tests.integration.faults.calls import CHANGES, Target, read_calls, targets, trace
+from tests.integration.faults.reading import read_all, wait_until
+from tests.integration.faults.script import SETTINGS, TOPICS, Script, run_and_stop, side_by_side
+from tests.integration.faults.victim import Victim
+
+Make = Callable[..., Victim]
+_TRIES = 5  # strace counts per thread, and which thread does the nth call may differ
+_HALF_A_BATCH = b"BATCH 5 1 101 1700000000000 lines 0123456789abcdef script:5 01234567\r\nhal"
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strace")]
+
+
+@pytest.mark.parametrize("fsync", ["always", "never", "interval", "batches"])
+def test_kill_in_a_short_life(
+    tmp_path: Path, make_victim: Make, survived: Counter[str], long: bool, fsync: str
+) -> None:
+    """Topics made, pushes, rolls, a clean stop."""
+    if fsync != "always" and not long:
+        pytest.skip("only in the long run: the calls are those of always, less some syncs")
+    settings = SETTINGS | {"fsync": fsync}
+    model = make_victim(tmp_path / "model", **settings).start()
+    with model.attached(*trace(*CHANGES), output=tmp_path / "calls"):
+        assert run_and_stop(model, Script()) == 0
+    found = targets(read_calls(tmp_path / "calls", model.data_dir))
+    assert len(found) > 50
+
+    def killed(target: Target, directory: Path) -> bool:
+        victim = make_victim(directory, **settings).start()
+        script = Script()
+        with victim.attached(*target.inject(directory, "signal=SIGKILL")):
+            code = run_and_stop(victim, script)
+        script.complete(victim)
+        return code == -signal.SIGKILL
+
+    _sweep(found, killed, tmp_path, survived, f"a short life, fsync={fsync}")
+
+
+def test_kill_in_the_first_start(tmp_path: Path, make_victim: Make, survived: Counter[str]) -> None:
+    model = make_victim(tmp_path / "model")
+    model.start(*trace(*CHANGES), output=tmp_path / "calls").kill()
+    found = targets(read_calls(tmp_path / "calls", model.data_dir))
+
+    def killed(target: Target, directory: Path) -> bool:
+        victim = make_victim(directory, **SETTINGS)
+        victim.launch(*target.inject(directory, "signal=SIGKILL"))
+        code = victim.wait_ended()
+        Script().complete(victim)
+        return code == -signal.SIGKILL
+
+    _sweep(found, killed, tmp_path, survived, "the first start")
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [b"", b"\0" * 5000, b"BATCH 5 1 10", _HALF_A_BATCH],
+    ids=["no tail", "zeros", "half a header", "half a body"],
+)
+def test_kill_in_a_recovery(
+    tmp_path: Path, make_victim: Make, survived: Counter[str], torn: bytes
+) -> None:
+    """Killed anywhere and run again, it ends in the same bytes as if left alone."""
+    before = _crashed(tmp_path / "before", make_victim, torn)
+    model = make_victim(_copy(before, tmp_path / "model"), **SETTINGS)
+    model.start(*trace(*CHANGES), output=tmp_path / "calls").kill()
+    found = targets(read_calls(tmp_path / "calls", model.data_dir))
+    wanted = _files(model.data_dir)
+    assert model.stored("app") + torn == make_victim(before).stored("app")
+    assert sum(name.endswith(".log") for name in wanted) >= 3
+    assert [data for name, data in wanted.items() if "quarantine" in name] == [torn][: len(torn)]
+
+    def killed(target: Target, directory: Path) -> bool:
+        victim = make_victim(_copy(before, directory), **SETTINGS)
+        victim.launch(*target.inject(directory, "signal=SIGKILL"))
+        code = victim.wait_ended()
+        victim.start().kill()
+        assert _files(directory) == wanted
+        return code == -signal.SIGKILL
+
+    _sweep(found, killed, tmp_path, survived, "a recovery")
+
+
+def test_kill_while_retention_deletes(
+    tmp_path: Path, make_victim: Make, survived: Counter[str]
+) -> None:
+    """What is readable starts at the beginning of a file, and the rest is deleted after all."""
+    before = _crashed(tmp_path / "before", make_victim, b"")
+    found = _calls_of_a_deletion(tmp_path, make_victim, before)
+    assert sum(target.call == "unlink" for target in found) >= 4
+
+    def killed(target: Target, directory: Path) -> bool:
+        victim, was_hit = _killed_in_a_deletion(make_victim, _copy(before, directory), target)
+        victim.start()
+        with victim.client() as client:
+            assert client.topics("app")[0].first in (0, 2, 4)
+            _wait_until_deleted(client)
+            for topic, messages in _KEPT.items():
+                assert read_all(client, topic).messages == messages
+        assert victim.stop() == 0
+        assert [path.name for path in victim.log_files("app")] == [f"{4:020d}.log"]
+        return was_hit
+
+    _sweep(found, killed, tmp_path, survived, "a deletion", threads=8)
+
+
+def test_a_deletion_that_was_killed_leaves_no_files_behind(
+    tmp_path: Path, make_victim: Make
+) -> None:
+    before = _crashed(tmp_path / "before", make_victim, b"")
+    found = [
+        target
+        for target in _calls_of_a_deletion(tmp_path, make_victim, before)
+        if target.call == "unlink"
+    ]
+
+    def left(target: Target) -> set[str]:
+        directory = _copy(before, tmp_path / f"{found.index(target)}")
+        victim, _ = _killed_in_a_deletion(make_victim, directory, target)
+        victim.start()
+        with victim.client() as client:
+            _wait_until_deleted(client)
+        victim.stop()
+        gone = ("00000000000000000000.", "00000000000000000002.")
+        names = {path.name for path in victim.topic_dir("app").iterdir()}
+        # the newest ids of what is deleted stay: they are all that is known of those producers
+        return {name for name in names if name.startswith(gone)} - {f"{2:020d}.ids"}
+
+    leftovers = zip(found, side_by_side(left, found, 8), strict=True)
+    assert [(str(target), names) for target, names in leftovers if names] == []
+
+
+# -- what the tests above share -----------------------------------------------------------------
+
+_KEPT = {"app": TOPICS["app"][4:], "other": TOPICS["other"]}  # of the script, in one partition
+_DELETING = "max-partitions = 1\n"
+
+
+def _sweep(
+    found: list[Target],
+    killed: Callable[[Target, Path], bool],
+    tmp_path: Path,
+    survived: Counter[str],
+    what: str,
+    threads: int = 3,
+) -> None:
+    """Kill at each of the calls found; `killed` says whether that call came and was hit."""
+
+    def hit(target: Target) -> bool:
+        for attempt in range(_TRIES):
+            directory = tmp_path / f"{found.index(target)}-{attempt}"
+            if killed(target, directory):
+                survived[f"kill -9 in front of each call of {what}"] += 1
+                shutil.rmtree(directory)
+                return True
+        return False
+
+    hits = dict(zip(found, side_by_side(hit, found, threads), strict=True))
+    missed = [str(target) for target, was_hit in hits.items() if not was_hit]
+    assert len(missed) <= len(found) // 20, missed
+
+
+def _crashed(directory: Path, make_victim: Make, torn: bytes) -> Path:
+    """The files that a daemon leaves when it is killed after the script, with a torn tail."""
+    victim = make_victim(directory, **SETTINGS).start()
+    assert Script().run(victim)
+    victim.kill()
+    with victim.log_files("app")[-1].open("ab") as log:
+        log.write(torn)
+    return directory
+
+
+def _copy(before: Path, directory: Path) -> Path:
+    shutil.copytree(before, directory)
+    return directory
+
+
+def _files(directory: Path) -> dict[str, bytes]:
+    """All logs, indexes and copies of torn tails, by name."""
+    paths = [
+        *directory.rglob("*.log"),
+        *directory.rglob("*.index"),
+        *directory.rglob("quarantine/*"),
+    ]
+    return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(paths)}
+
+
+def _unlimited(make_victim: Make, directory: Path) -> Victim:
+    """Nothing expires before it is told to: retention is not to come before the tracer."""
+    config = directory.with_name(f"{directory.name}.toml")
+    config.touch()
+    return make_victim(directory, **SETTINGS, config=config).start()
+
+
+def _calls_of_a_deletion(tmp_path: Path, make_victim: Make, before: Path) -> list[Target]:
+    model = _unlimited(make_victim, _copy(before, tmp_path / "model"))
+    with model.attached(*trace(*CHANGES), output=tmp_path / "calls"):
+        model.reload(_DELETING)
+        with model.client() as client:
+            _wait_until_deleted(client)
+        assert model.stop() == 0
+    return targets(read_calls(tmp_path / "calls", model.data_dir))
+
+
+def _killed_in_a_deletion(
+    make_victim: Make, directory: Path, target: Target
+) -> tuple[Victim, bool]:
+    victim = _unlimited(make_victim, directory)
+    with victim.attached(*target.inject(directory, "signal=SIGKILL")):
+        victim.reload(_DELETING)
+        with contextlib.suppress(ConnectionLost), victim.client() as client:
+            _wait_until_deleted(client)
+        return victim, victim.stop() == -signal.SIGKILL
+
+
+def _wait_until_deleted(client: Client) -> None:
+    """Until all but the newest partition are out of sight; a clean stop waits for the rest."""
+    wait_until(client, "app", lambda: client.topics("app")[0].first == 4)

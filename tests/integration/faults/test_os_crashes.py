@@ -1,0 +1,196 @@
+"""Crashes of the operating system: what each mode promises is there, and only an end is missing."""
+
+from __future__ import annotations
+
+import math
+import random
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from logd import Client
+from tests.integration.faults.images import Ext4
+from tests.integration.faults.ledger import Ledger
+from tests.integration.faults.reading import read_all, wait_until
+from tests.integration.faults.victim import Victim
+from tests.integration.faults.writers import ID, SUM
+from tests.support.daemon import messages
+
+CRASHES = 50
+LONG_CRASHES = 1000
+_MODES = ("never", "interval", "batches", "always")
+_MOUNTS = {"default": "", "writeback": "data=writeback,nodelalloc"}
+_CRASHES_OF_A_LIFE = 10  # then a new file system: each look reads all of it
+_INTERVAL_S = 0.05
+_ONE_SYNC_S = 2.0  # more than a sync ever takes here
+_BATCHES = 10
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("loop_mount")]
+
+
+@pytest.mark.parametrize("mount", _MOUNTS)
+@pytest.mark.parametrize("fsync", _MODES)
+def test_a_crash_loses_no_more_than_the_mode_allows(
+    tmp_path: Path,
+    make_victim: Callable[..., Victim],
+    long: bool,
+    survived: Counter[str],
+    fsync: str,
+    mount: str,
+) -> None:
+    crashes = (LONG_CRASHES if long else CRASHES) // (len(_MODES) * len(_MOUNTS)) + 1
+    for life in range(0, crashes, _CRASHES_OF_A_LIFE):
+        seed = secrets.randbits(32)
+        print(f"life {life}, seed {seed}")
+        with Ext4(tmp_path / f"{life}", _MOUNTS[mount]) as image:
+            living = _Life(image, make_victim, fsync, random.Random(seed))
+            for _ in range(min(_CRASHES_OF_A_LIFE, crashes - life)):
+                living.crash()
+                survived[f"crash of the operating system, mounted {mount}, fsync={fsync}"] += 1
+            living.finish()
+            assert living.lost or fsync != "never", "these crashes did no harm"
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("mount", _MOUNTS)
+def test_what_is_older_than_the_interval_and_one_sync_is_kept(
+    tmp_path: Path, make_victim: Callable[..., Victim], survived: Counter[str], mount: str
+) -> None:
+    with Ext4(tmp_path / "disk", _MOUNTS[mount]) as image:
+        victim = make_victim(image.place / "data", fsync="interval", fsync_interval=_INTERVAL_S)
+        acknowledged_s: list[float] = []
+        with victim.start().client() as client:
+            enough_s = math.inf  # some are old enough then, however slow this machine is
+            while time.monotonic() < enough_s:
+                client.push("app", [b"%d" % len(acknowledged_s)])
+                acknowledged_s.append(time.monotonic())
+                if len(acknowledged_s) == 60:
+                    enough_s = time.monotonic() + 2 * _INTERVAL_S + 1.5 * _ONE_SYNC_S
+                client.read("app", "next", 1, wait_ms=5)  # a steady pace, not a flood
+        crashed_s = time.monotonic()
+        image.crash(victim)
+        with victim.start().client() as client:
+            found = read_all(client, "app").messages
+        age_s = crashed_s - (2 * _INTERVAL_S + _ONE_SYNC_S)
+        promised = sum(at_s < age_s for at_s in acknowledged_s)
+        assert found == [b"%d" % n for n in range(len(found))]
+        assert 50 < promised <= len(found) <= len(acknowledged_s)
+        survived[f"crash of the operating system, mounted {mount}, fsync=interval"] += 1
+
+
+def test_more_files_than_are_in_memory_can_be_read_at_once(
+    tmp_path: Path, make_victim: Callable[..., Victim]
+) -> None:
+    """After a mount nothing is cached, and after a clean stop a start does not read the files."""
+    with Ext4(tmp_path / "disk") as image:
+        victim = make_victim(image.place / "data", partition_bytes=1).start()
+        with victim.client() as client:
+            for n in range(30):
+                client.push("app", [b"%d" % n])
+        assert victim.stop() == 0
+        image.unmount()
+        image.mount()
+        with victim.start().client() as client:
+            got = client.read("app", 0, 30)
+        assert messages(bytes(got.data)) == [b"%d" % n for n in range(30)]
+
+
+def _wait_topic_synced(client: Client, topic: str) -> None:
+    wait_until(client, topic, lambda: client.stats(topic)["unsynced_batches"] == "0")
+
+
+class _Life:
+    """A file system, the daemon on it, and who pushes."""
+
+    def __init__(
+        self, image: Ext4, make_victim: Callable[..., Victim], fsync: str, rng: random.Random
+    ) -> None:
+        self._image, self._fsync, self._random = image, fsync, rng
+        self._victim = make_victim(
+            image.place / "data",
+            fsync=fsync,
+            fsync_interval=_INTERVAL_S,
+            fsync_batches=_BATCHES,
+            partition_bytes=rng.choice((3000, 20_000, 1 << 20)),
+        )
+        # where batches are counted, each push has to be one
+        kinds = "sum sum id id" if fsync == "batches" else "line plain sum id id"
+        self._ledger = Ledger(rng, kinds=kinds)
+        self._victim.start()
+        self.lost = 0  # acknowledged, and gone
+
+    def crash(self) -> None:
+        """Push, lose power, start again, and look what is left."""
+        victim, ledger = self._victim, self._ledger
+        ledger.add_writer(f"t{len(ledger.writers)}", self._random.choice((SUM, ID)))
+        epochs = self._epochs()
+        if self._fsync in ("interval", "batches") and self._random.random() < 0.5:
+            with ledger.load(victim):
+                ledger.wait_answers(self._random.randrange(1, 300))
+            self._wait_synced()
+        with ledger.load(victim):
+            ledger.wait_answers(self._random.randrange(1, 300))
+            self._image.crash(victim)
+        victim.start()
+        lost = ledger.verify(victim, lambda push: push.is_durable or self._fsync == "always")
+        self.lost += sum(map(len, lost.values()))
+        if self._fsync == "batches":
+            assert all(len(pushes) <= 2 * _BATCHES for pushes in lost.values()), lost
+        self._check_epochs(epochs)
+        ledger.mark_durable()  # the start has synced what it found
+
+    def _wait_synced(self) -> None:
+        """Nothing is pushed now: in a moment all is synced, and must stay from then on."""
+        with self._victim.client() as client:
+            for info in client.topics():
+                _wait_topic_synced(client, info.topic)
+        self._ledger.mark_durable()
+
+    def _epochs(self) -> dict[str, int]:
+        with self._victim.client() as client:
+            return {i.topic: int(client.stats(i.topic)["epoch"]) for i in client.topics()}
+
+    def _check_epochs(self, before: dict[str, int]) -> None:
+        """After a crash each topic is in a new epoch, which began where it ended."""
+        with self._victim.client() as client:
+            for topic, epoch in before.items():
+                stats = client.stats(topic)
+                assert int(stats["epoch"]) > epoch
+                assert stats["epoch_began"] == stats["next"]
+
+    def finish(self) -> None:
+        """Push again what was lost and has an id: then it is there, once."""
+        with self._ledger.load(self._victim):
+            self._ledger.wait_resent()
+        self._ledger.verify(self._victim)
+        for writer in self._ledger.writers.values():
+            if writer.kind == ID:
+                assert all(push.offset >= 0 for push in writer.sent), writer.name
+        assert self._victim.stop() == 0
+
+
+def test_a_hole_behind_the_checkpoint_is_a_torn_tail(
+    tmp_path: Path, make_victim: Callable[..., Victim]
+) -> None:
+    """Of what was not synced, a power cut may keep the end, and its index, and lose the middle."""
+    victim = make_victim(tmp_path / "data", fsync="never")
+    with victim.start().client() as client:
+        for n in range(4):
+            client.push("app", [b"%d" % n * 5000])
+        unsynced = (victim.topic_dir("app") / "checkpoint").read_bytes()
+    assert victim.stop() == 0  # the index is saved
+    (victim.topic_dir("app") / "checkpoint").write_bytes(unsynced)  # of the run, not of its end
+    log = victim.log_files("app")[0]
+    data = bytearray(log.read_bytes())
+    hole = data.index(b"2" * 5000)
+    data[hole : hole + 100] = bytes(100)
+    log.write_bytes(data)
+    with victim.start().client() as client:
+        assert client.stats("app")["damages"] == "0", victim.log
+        assert read_all(client, "app").messages == [b"0" * 5000, b"1" * 5000]
+        assert client.push("app", [b"again"]) == (2, 1)
+    assert len(list(victim.topic_dir("app").glob("quarantine/*"))) == 1

@@ -1,0 +1,70 @@
+"""kill -9 at random moments under load: in no mode is anything lost that was acknowledged."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.faults.ledger import Ledger
+from tests.integration.faults.victim import Victim
+from tests.integration.faults.writers import ID, LINE, PLAIN
+
+KILLS = 300
+LONG_KILLS = 5000
+_KILLS_OF_A_LIFE = 10  # then a new directory: each look reads all of it
+_MODES = ("never", "interval", "batches", "always")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fsync", _MODES)
+def test_nothing_acknowledged_is_lost(
+    tmp_path: Path,
+    make_victim: Callable[..., Victim],
+    long: bool,
+    survived: Counter[str],
+    fsync: str,
+) -> None:
+    kills = (LONG_KILLS if long else KILLS) // len(_MODES)
+    for life in range(0, kills, _KILLS_OF_A_LIFE):
+        seed = secrets.randbits(32)
+        print(f"life {life}, seed {seed}")
+        rng = random.Random(seed)
+        victim = make_victim(
+            tmp_path / f"{life}",
+            fsync=fsync,
+            fsync_interval="20ms",
+            fsync_batches=10,
+            partition_bytes=rng.choice((500, 3000, 20_000)),
+        )
+        ledger = Ledger(rng)
+        victim.start()
+        for _ in range(min(_KILLS_OF_A_LIFE, kills - life)):
+            _kill(victim, ledger, rng)
+            survived[f"kill -9 at a random moment, fsync={fsync}"] += 1
+        assert victim.stop() == 0
+
+
+def _kill(victim: Victim, ledger: Ledger, rng: random.Random) -> None:
+    """Push, be killed, now and then once more while still starting, then look what is there."""
+    ledger.add_writer(f"t{len(ledger.writers)}", rng.choice((LINE, PLAIN, ID)))
+    with ledger.load(victim):
+        ledger.wait_answers(rng.randrange(1, 100))
+        _moment(rng, 0.002)
+        victim.kill()
+    if rng.random() < 0.2:
+        victim.launch()
+        _moment(rng, 0.02)
+        victim.kill()
+    victim.start()
+    ledger.verify(victim)
+
+
+def _moment(rng: random.Random, longest_s: float) -> None:
+    """The moment of the fault: the one thing here that is waited for by the clock."""
+    threading.Event().wait(rng.uniform(0, longest_s))

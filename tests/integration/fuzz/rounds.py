@@ -1,0 +1,104 @@
+"""One connection of the line protocol: what is sent, how it ends, and what has to come back."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.integration.fuzz.chance import mutated, pieces
+from tests.integration.fuzz.grammar import Grammar
+from tests.integration.fuzz.model import Conversation, Due, Model
+from tests.integration.fuzz.victim import Victim
+from tests.integration.fuzz.wire import Replies, exchange, reset
+from tests.support.daemon import batches
+
+
+class Round:
+    """One connection: what is sent on it, and what has to come back."""
+
+    def __init__(self, random: Random, grammar: Grammar, model: Model) -> None:
+        self.conversation = Conversation(model)
+        self.pieces: list[bytes] = []
+        self.due: list[Due] = []
+        self.inputs = 0
+        for _ in range(random.choice((1, 5, 20, 40))):
+            self._add(random, grammar)
+            if self.conversation.closed or self.conversation.stuck:
+                break
+            if self.conversation.unfinished and random.random() < 0.5:
+                break
+        if self.conversation.closed and random.random() < 0.5:
+            self.pieces.append(grammar.command())  # nothing behind the end is run
+        self.end = random.choice(("half-close", "close", "reset"))
+
+    def _add(self, random: Random, grammar: Grammar) -> None:
+        self.inputs += 1
+        kind = random.random()
+        data = grammar.command() if kind < 0.95 else random.randbytes(random.randrange(1, 300))
+        if kind < 0.25:
+            data = mutated(random, data)
+        self.due += self.conversation.send(data)
+        if self.conversation.stuck:
+            self.due.pop()  # it comes in a minute, or never
+            data = data[: len(data) - self.conversation.unread_bytes]
+        self.pieces += pieces(random, data)
+
+    def run(self, victim: Victim) -> None:
+        replies, closes = Replies(), self.conversation.closed
+        half_close = self.end == "half-close" and not self.conversation.stuck
+        connection = victim.dial()
+
+        def is_done() -> bool:
+            return len(replies.taken) >= len(self.due) and not (closes or half_close)
+
+        try:
+            ended = exchange(
+                connection, self.pieces, replies.feed, is_done, victim.patience,
+                half_close=half_close,
+            )  # fmt: skip
+        finally:
+            reset(connection) if self.end == "reset" else connection.close()
+        for number, (due, reply) in enumerate(zip(self.due, replies.taken, strict=False)):
+            assert due.fits(reply), f"reply {number} is {str(reply)[:500]}, not {due.heads}"
+        last = replies.taken[-1:]
+        assert len(replies.taken) == len(self.due), (
+            f"{len(replies.taken)} replies of {len(self.due)}, the last is {str(last)[:500]}"
+        )
+        assert ended == (closes or half_close), "it has closed" if ended else "it stays open"
+        assert replies.is_between, "half a reply"
+
+
+class BlindRound:
+    """Pushes whose client is gone before it is answered: what is stored is the first so many."""
+
+    end = "reset"
+
+    def __init__(self, random: Random, model: Model) -> None:
+        names = [name for name, topic in model.topics.items() if topic.next and name != b"known"]
+        self.name = random.choice(names)
+        self._topic = model.topics[self.name]
+        count = random.choice((1, 2, 10, 60))
+        self._messages = [b"blind %d" % random.randrange(10**9) for _ in range(count)]
+        parts = [b"PUSH %s %d\r\n%s\n" % (self.name, len(m) + 1, m) for m in self._messages]
+        self.pieces = pieces(random, b"".join(parts)[: -random.choice((1, 3, 20))])
+        self.inputs = len(parts)
+
+    def run(self, victim: Victim) -> None:
+        connection = victim.dial()
+        exchange(connection, self.pieces, lambda data: None, lambda: True, victim.patience)
+        reset(connection)
+        while victim.stat(b"connections") > 1 or victim.stat(b"waiting_pushes", self.name) > 0:
+            pass  # while a partition is rolled, pushes wait: they are stored behind it
+        stored = self._stored(victim)
+        assert stored == self._messages[: len(stored)], f"{stored} of {self._messages}"
+        if stored:
+            self._topic.add(stored)
+
+    def _stored(self, victim: Victim) -> list[bytes]:
+        """What the topic has now behind what was known of it."""
+        start, found, replies = self._topic.next, list[bytes](), Replies()
+        with victim.dial() as connection:
+            ask = b"READ %s %d 1000\r\n" % (self.name, start)
+            exchange(connection, [ask], replies.feed, lambda: bool(replies.taken), victim.patience)
+        for batch in batches(replies.taken[0].body):
+            found += batch.messages[max(0, start - batch.header.offset) :]
+        return found

@@ -1,0 +1,3 @@
+"""Where the daemon of the integration tests is, and the repository's own files."""
+
+from __future__ import annotations

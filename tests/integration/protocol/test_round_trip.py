@@ -1,0 +1,100 @@
+"""Any messages come back equal: through Writer, disk and Reader, over rolls and restarts."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from logd import Reader, Writer
+from tests.support.daemon import Daemon, messages, running
+
+MESSAGE = st.binary(max_size=50) | st.sampled_from(
+    [b"", b"\n", b"\0", b"\r\n", b"a\nb", b"\r\nPUSH app 2\r\nx\n", b"BATCH 0 1 2 ", b"x" * 5000]
+)
+MESSAGES = st.lists(MESSAGE, min_size=1, max_size=30)
+HOW = st.sampled_from(["written", "compressed", "one by one"])
+several = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@contextmanager
+def fresh_directory() -> Iterator[Path]:
+    """One for each example, where tmp_path is one for each test."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def write(server: Daemon, some: list[bytes], how: str) -> int:
+    """Returns the offset of the first of them."""
+    batch_bytes = 1 if how == "one by one" else 200
+    compress = how == "compressed"
+    with Writer(server.address, "app", batch_bytes=batch_bytes, compress=compress) as writer:
+        for message in some:
+            writer.write(message)
+    assert writer.first_offset is not None
+    assert writer.acknowledged == len(some)
+    return writer.first_offset
+
+
+def read(
+    server: Daemon, start: int = 0, limit: int | None = None, read_bytes: int = 500
+) -> list[bytes]:
+    with Reader(server.address, "app", start=start, limit=limit, read_bytes=read_bytes) as reader:
+        got = list(reader)
+    assert [message.offset for message in got] == list(range(start, start + len(got)))
+    return [message.value for message in got]
+
+
+@pytest.mark.parametrize("partition_bytes", [1, 2, 60, 100, 150, 299, 1 << 20])
+def test_across_rolls(tmp_path: Path, partition_bytes: int) -> None:
+    """One daemon for all examples: they are written one behind the other."""
+    with running(tmp_path, partition_bytes=partition_bytes, fsync="never") as server:
+        everything: list[bytes] = []
+
+        @given(MESSAGES, HOW)
+        @settings(several, max_examples=40)
+        def check(some: list[bytes], how: str) -> None:
+            assert write(server, some, how) == len(everything)
+            everything.extend(some)
+            assert read(server, len(everything) - len(some)) == some
+
+        check()
+        assert read(server, read_bytes=1 << 20) == everything
+        assert messages(server.stored("app")) == everything
+        middle = len(everything) // 2
+        assert read(server, middle, 10) == everything[middle : middle + 10]
+
+
+@pytest.mark.parametrize("fsync", ["never", "interval", "batches", "always"])
+@given(
+    rounds=st.lists(st.tuples(MESSAGES, HOW, st.sampled_from(["stop", "kill"])), max_size=4),
+    partition_bytes=st.integers(1, 300) | st.just(1 << 20),
+)
+@settings(several, max_examples=4)
+def test_across_restarts(
+    fsync: str, rounds: list[tuple[list[bytes], str, str]], partition_bytes: int
+) -> None:
+    """What was acknowledged is there, whether the daemon was stopped or killed in between."""
+    with (
+        fresh_directory() as directory,
+        running(directory, fsync=fsync, partition_bytes=partition_bytes) as server,
+    ):
+        everything: list[bytes] = []
+        for some, how, end in rounds:
+            assert write(server, some, how) == len(everything)
+            everything += some
+            if end == "stop":
+                assert server.stop() == 0
+            else:
+                server.kill()
+            server.start()
+            assert ("not clean" in server.log) == (end == "kill")
+            assert read(server) == everything
+        assert messages(server.stored("app") if rounds else b"") == everything

@@ -1,0 +1,116 @@
+"""What the official Elasticsearch and OpenSearch clients require of a server.
+
+The clients themselves run elsewhere; these tests check each property that one of them was seen
+to require.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.web.conftest import Curl
+
+PRODUCT = "x-elastic-product"
+ACCEPT = ("-H", "Accept: application/vnd.elasticsearch+json; compatible-with=8")
+VENDOR = ("-H", "Content-Type: application/vnd.elasticsearch+x-ndjson; compatible-with=8")
+JSON = ("-H", "Content-Type: application/json")
+BROWSER = ("-H", "Accept: text/html,application/xhtml+xml,application/json;q=0.9,*/*;q=0.8")
+
+
+@pytest.mark.parametrize("options", [ACCEPT, JSON, ("-H", "Accept: application/json")])
+def test_the_root_describes_the_server_when_json_is_requested(
+    curl: Curl, options: tuple[str, ...]
+) -> None:
+    answer = curl("/", *options)
+    assert answer.status == 200
+    assert answer.headers[PRODUCT] == "Elasticsearch"
+    assert "json" in answer.headers["content-type"]
+    info = answer.json()
+    assert info["name"] == info["cluster_name"] == "logd"
+    assert info["tagline"] == "You Know, for Search"
+    assert info["version"]["number"].startswith("8.")
+
+
+@pytest.mark.parametrize("options", [(), BROWSER, (*BROWSER, *JSON)])
+def test_the_root_is_the_page_otherwise(curl: Curl, options: tuple[str, ...]) -> None:
+    answer = curl("/", *options)
+    assert answer.headers["content-type"].startswith("text/html")
+    assert answer.headers["vary"] == "Accept, Content-Type"
+
+
+def test_head_of_the_root(curl: Curl) -> None:
+    answer = curl("/", "--head", *ACCEPT)
+    assert (answer.status, answer.headers[PRODUCT], answer.body) == (200, "Elasticsearch", b"")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/_bulk", b'{"index": {"_index": "web"}}\n{"a": 1}\n'),
+        ("/web/_bulk", b'{"create": {}}\n{"a": 1}\n'),
+        ("/_bulk", b"not a bulk request\n"),
+        ("/_cat/health", None),
+        ("/_cluster/health", None),
+    ],
+)
+def test_every_answer_of_the_elasticsearch_routes_names_the_product(
+    curl: Curl, path: str, body: bytes | None
+) -> None:
+    assert curl(path, *VENDOR, *ACCEPT, body=body).headers[PRODUCT] == "Elasticsearch"
+
+
+def test_other_routes_do_not_name_the_product(curl: Curl) -> None:
+    for path in ("/topics", "/healthz", "/stats", "/openapi.json"):
+        assert PRODUCT not in curl(path).headers
+
+
+def test_one_document_is_one_message(curl: Curl) -> None:
+    """`client.index(index=..., document=...)` sends this."""
+    for offset in range(2):
+        answer = curl("/web/_doc", *JSON, body=b'{"a": 1,\n "b": 2}\n')
+        assert (answer.status, answer.headers[PRODUCT]) == (201, "Elasticsearch")
+        result = answer.json()
+        assert (result["_index"], result["_id"]) == ("web", str(offset))
+        assert result["result"] == "created"
+    stored = curl("/topics/web/messages?format=ndjson").lines()
+    assert [one["message"] for one in stored] == ['{"a": 1,\n "b": 2}'] * 2
+
+
+def test_each_of_many_documents_has_its_result(curl: Curl) -> None:
+    """In order, with the offset in its own topic; the response is sent in pieces."""
+    actions = [("index", "a"), ("create", "b!"), ("update", "a"), ("delete", "a"), ("index", "-")]
+    body = b""
+    for n in range(1500):
+        action, index = actions[n % 5]
+        body += b'{"%s": {"_index": "%s", "_id": "x"}}\n' % (action.encode(), index.encode())
+        body += b"" if action == "delete" else b'{"n": %d}\n' % n
+    answer = curl("/_bulk", *VENDOR, body=body)
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    told = answer.json()
+    assert told["errors"] is True
+    assert len(told["items"]) == 1500
+    for n, item in enumerate(told["items"]):
+        action, index = actions[n % 5]
+        result = item[action]
+        assert result["_index"] == index
+        if n % 5 < 2:
+            assert (result["status"], result["_id"]) == (201, str(n // 5))
+        else:
+            assert (result["status"], "reason" in result["error"]) == (400, True)
+    assert curl("/topics/b").json()["next"] == 300
+
+
+@pytest.mark.parametrize("path", ["/_refresh", "/web/_refresh", "/web,app/_refresh"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_refresh_has_nothing_to_do(curl: Curl, path: str, method: str) -> None:
+    """Clients request one after a bulk request; every stored message can be read already."""
+    answer = curl(path, "-X", method, *ACCEPT)
+    assert (answer.status, answer.headers[PRODUCT]) == (200, "Elasticsearch")
+    assert answer.json()["_shards"]["failed"] == 0
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b'"text"', b"{} {}"])
+def test_a_document_is_a_json_object(curl: Curl, body: bytes) -> None:
+    answer = curl("/web/_doc", *JSON, body=body)
+    assert (answer.status, answer.json()["error"]) == (400, "bad-request")
+    assert curl("/topics").json() == []

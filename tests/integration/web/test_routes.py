@@ -1,0 +1,363 @@
+"""Every other route, with curl."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import time
+from typing import Any
+
+import pytest
+
+from logd import Client
+from tests.integration.web.conftest import Curl
+from tests.support.daemon import Daemon
+
+NDJSON = ("-H", "Content-Type: application/x-ndjson")
+JSON = ("-H", "Content-Type: application/json")
+FORM = ("-H", "Content-Type: application/x-www-form-urlencoded")
+
+
+def push(daemon: Daemon, topic: str, *messages: bytes) -> None:
+    with Client(daemon.address) as client:
+        client.push(topic, messages)
+
+
+# -- pushing ------------------------------------------------------------------------------------
+
+BODIES: dict[str, tuple[tuple[str, ...], bytes, list[bytes]]] = {
+    "lines": ((), b"one\ntwo\n", [b"one", b"two"]),
+    "a last line without its end": ((), b"one\ntwo", [b"one", b"two"]),
+    "lines of another system": ((), b"one\r\ntwo\r\n", [b"one", b"two"]),
+    "empty lines": ((), b"\n\n", [b"", b""]),
+    "any bytes": ((), b"\xff\x00\n", [b"\xff\x00"]),
+    "NDJSON": (NDJSON, b'{"a": 1}\n\n{"b":2}\n', [b'{"a": 1}', b'{"b":2}']),
+    "an array": (JSON, b'[1, {"b": [2]}, "three\\n3"]', [b"1", b'{"b": [2]}', b"three\n3"]),
+    "an array with a charset": (
+        ("-H", "Content-Type: application/json; charset=utf-8"),
+        b'["\xc3\xa9"]',
+        ["é".encode()],
+    ),
+    "one object": (JSON, b'{"a": 1}', [b'{"a": 1}']),
+    "one object with spaces around it": (JSON, b' \r\n{"a":\n [1]}\n', [b'{"a":\n [1]}']),
+    "one number": (JSON, b"1", [b"1"]),
+    "one string": (JSON, b'"three\\n3"', [b"three\n3"]),
+    "null": (JSON, b"null", [b"null"]),
+    "an object of another JSON type": (
+        ("-H", "Content-Type: application/cloudevents+json; charset=utf-8"),
+        b'{\n"id": 1}',
+        [b'{\n"id": 1}'],
+    ),
+    "a form": (FORM, b"name=app&msg=one%0Atwo&a=b+c", [b"name=app&msg=one%0Atwo&a=b+c"]),
+    "text that curl -d sends": (FORM, b"hello", [b"hello"]),
+    "gzip": (("-H", "Content-Encoding: gzip"), gzip.compress(b"one\ntwo\n"), [b"one", b"two"]),
+}
+
+
+@pytest.mark.parametrize(("options", "body", "messages"), BODIES.values(), ids=BODIES)
+def test_messages_in_many_forms(
+    curl: Curl, daemon: Daemon, options: tuple[str, ...], body: bytes, messages: list[bytes]
+) -> None:
+    answer = curl("/topics/app", *options, body=body)
+    assert (answer.status, answer.json()) == (200, {"offset": 0, "messages": len(messages)})
+    with Client(daemon.address) as client:
+        assert client.stats("app")["next"] == str(len(messages))
+    raw = curl("/topics/app/messages?format=ndjson").lines()
+    shown = [one["message"].encode() for one in raw if "message" in one]
+    assert shown == [message for message in messages if b"\xff" not in message]
+
+
+REFUSED: dict[str, tuple[tuple[str, ...], bytes, int, str]] = {
+    "nothing": ((), b"", 400, "bad-request"),
+    "no JSON": (NDJSON, b'{"a": 1}\n{"b":\n', 400, "bad-request"),
+    "an empty array": (JSON, b"[]", 400, "bad-request"),
+    "an empty JSON body": (JSON, b" ", 400, "bad-request"),
+    "half an object": (JSON, b'{"a": 1', 400, "bad-request"),
+    "two objects": (JSON, b'{"a": 1} {"b": 2}', 400, "bad-request"),
+    "JSON nested too deeply": (JSON, b"[" * 5000 + b"]" * 5000, 400, "bad-request"),
+    "no gzip": (("-H", "Content-Encoding: gzip"), b"plain", 400, "bad-request"),
+    "half a gzip": (
+        ("-H", "Content-Encoding: gzip"), gzip.compress(b"a\n" * 99)[:-9], 400, "bad-request",
+    ),
+    "something unknown": (("-H", "Content-Encoding: br"), b"x", 400, "bad-request"),
+    "too much": ((), b"x" * 9_000_000, 413, "too-large"),
+    "a bomb": (
+        ("-H", "Content-Encoding: gzip"), gzip.compress(bytes(100_000_000)), 413, "too-large",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "body", "status", "code"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused_stores_nothing(
+    curl: Curl, options: tuple[str, ...], body: bytes, status: int, code: str
+) -> None:
+    answer = curl("/topics/app", *options, body=body)
+    assert (answer.status, answer.json()["error"]) == (status, code)
+    assert curl("/topics").json() == []
+
+
+def test_a_log_record_in_a_query_string_is_refused(curl: Curl) -> None:
+    """Python's HTTPHandler sends GET by default: a 200 would hide that nothing is stored."""
+    curl("/topics/app", body=b"one\n")
+    for topic in ("app", "missing"):
+        answer = curl(f"/topics/{topic}?name=app&msg=lost&levelname=INFO")
+        assert (answer.status, answer.json()["error"]) == (400, "bad-request")
+        assert 'method="POST"' in answer.json()["text"]
+    assert curl("/topics/app").json()["next"] == 1
+
+
+@pytest.mark.parametrize("name", ["..%2fx", ".hidden", "a%00b", "a%0d%0aPING", "%C3%A9", "a" * 129])
+def test_names_that_are_none(curl: Curl, name: str) -> None:
+    for answer in (curl(f"/topics/{name}", body=b"x\n"), curl(f"/topics/{name}/messages")):
+        assert answer.status in (400, 404)
+    assert curl("/topics").json() == []
+
+
+def test_the_name_of_a_topic_is_text_in_json(curl: Curl, daemon: Daemon) -> None:
+    curl("/topics/007", body=b"one\n")
+    with Client(daemon.address) as client:
+        client.commit("007", "me", 1)
+    told = curl("/topics/007").json()
+    assert (told["topic"], told["next"], told["hook_running"]) == ("007", 1, "-")
+    assert isinstance(told["id"], str)
+    assert told["cursor.me"] == "1 lag=0"
+    assert [one["topic"] for one in curl("/topics").json()] == ["007"]
+    assert isinstance(curl("/stats").json()["version"], str)
+
+
+MISSING = {
+    "GET": ["/nope", "/topics/app/nope", "/loki", "/page/", "/api/v1/x"],
+    "POST": ["/nope", "/loki/api/v1/query"],
+    "DELETE": ["/nope"],
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [(method, path) for method, paths in MISSING.items() for path in paths]
+)
+def test_a_path_that_is_not_there(curl: Curl, method: str, path: str) -> None:
+    answer = curl(path, "-X", method)
+    assert (answer.status, answer.headers["content-type"]) == (404, "application/json")
+    assert answer.json()["error"] == "not-found"
+    assert "docs/http.md" in answer.json()["text"]
+
+
+NOT_ALLOWED = [
+    ("GET", "/_bulk", "POST, PUT"),
+    ("GET", "/loki/api/v1/push", "POST"),
+    ("GET", "/log", "POST"),
+    ("PUT", "/topics/app", "GET, HEAD, POST"),
+    ("DELETE", "/topics/app", "GET, HEAD, POST"),
+    ("POST", "/topics/app/messages", "GET, HEAD"),
+    ("POST", "/", "GET, HEAD"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "allowed"), NOT_ALLOWED)
+def test_a_method_that_is_not_there(curl: Curl, method: str, path: str, allowed: str) -> None:
+    answer = curl(path, "-X", method)
+    assert (answer.status, answer.headers["content-type"]) == (405, "application/json")
+    assert answer.headers["allow"] == allowed
+    assert answer.json()["error"] == "bad-request"
+    assert allowed in answer.json()["text"]
+    assert curl("/log", "--head").headers["allow"] == "POST"
+
+
+def test_a_retry_with_an_id_is_stored_once(curl: Curl) -> None:
+    first, again = (curl("/topics/app?id=me:1", body=b"one\n") for _ in range(2))
+    assert first.json() == again.json() == {"offset": 0, "messages": 1}
+    assert curl("/topics/app?id=me:1", body=b"two\n").status == 409
+    assert curl("/topics/app?id=bad", body=b"two\n").status == 400
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def offsets(curl: Curl, query: str) -> list[int]:
+    answer = curl(f"/topics/app/messages?format=ndjson&{query}")
+    assert answer.status == 200, answer.body
+    return [one["offset"] for one in answer.lines()]
+
+
+def test_exactly_what_was_asked_for(curl: Curl, daemon: Daemon) -> None:
+    for start in range(0, 30, 10):
+        push(daemon, "app", *(b"message %d" % n for n in range(start, start + 10)))
+    assert offsets(curl, "") == list(range(30))
+    assert offsets(curl, "from=7&limit=5") == [7, 8, 9, 10, 11]
+    assert offsets(curl, "from=25") == [25, 26, 27, 28, 29]
+    assert offsets(curl, "from=3&until=12") == list(range(3, 12))
+    assert offsets(curl, "from=next") == []
+    assert offsets(curl, "grep=2$") == [2, 12, 22]
+    assert offsets(curl, "grep=2$&limit=2") == [2, 12]
+    assert offsets(curl, "grep=MESSAGE%2015") == []
+    assert offsets(curl, "grep=MESSAGE%2015&case=0") == [15]
+    assert offsets(curl, "from=first&limit=0") == list(range(30))
+    text = curl("/topics/app/messages?from=28")
+    assert (text.headers["content-type"], text.body) == (
+        "text/plain; charset=utf-8", b"message 28\nmessage 29\n",
+    )  # fmt: skip
+
+
+def test_by_time(curl: Curl, daemon: Daemon) -> None:
+    push(daemon, "app", b"old")
+    with Client(daemon.address) as client:
+        old_ms = client.partitions("app")[0].max_time_ms
+        while client.partitions("app")[0].max_time_ms == old_ms:
+            client.push("app", [b"new"])
+        new_ms = client.partitions("app")[0].max_time_ms
+    assert offsets(curl, f"since=@{new_ms}")[0] > 0
+    iso = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(new_ms // 1000)) + f".{new_ms % 1000:03d}Z"
+    assert offsets(curl, f"since={iso}") == offsets(curl, f"since={new_ms}")
+    assert max(offsets(curl, f"until=@{new_ms}")) < min(offsets(curl, f"since=@{new_ms}"))
+    assert offsets(curl, "since=2100-01-01") == []
+
+
+def test_batches_as_they_are(curl: Curl, daemon: Daemon) -> None:
+    push(daemon, "app", b"a", b"b")
+    answer = curl("/topics/app/messages?from=1", "-H", "Accept: application/vnd.logd.batches")
+    assert answer.body == daemon.stored("app")
+    assert (answer.headers["logd-offset"], answer.headers["logd-messages"]) == ("1", "1")
+
+
+def test_bytes_that_are_no_text(curl: Curl, daemon: Daemon) -> None:
+    push(daemon, "app", b"\xff\xfe", b"two\nlines")
+    first, second = curl("/topics/app/messages", "-H", "Accept: application/x-ndjson").lines()
+    assert first["message_base64"] == "//4="
+    assert second["message"] == "two\nlines"
+    assert curl("/topics/app/messages").body == b"\xff\xfe\ntwo\nlines\n"
+
+
+BAD_QUERIES = [
+    "from=x", "from=-1", "from=1_0", "from=1&since=1", "limit=x", "limit=-1", "until=x", "since=x",
+    "grep=(", "grep=" + "a" * 1001, "format=xml", "frm=1", "from=%D9%A3", "limit=" + "9" * 5000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("query", BAD_QUERIES)
+def test_questions_that_make_no_sense(curl: Curl, daemon: Daemon, query: str) -> None:
+    push(daemon, "app", b"x")
+    answer = curl(f"/topics/app/messages?{query}")
+    assert (answer.status, answer.json()["error"]) == (400, "bad-request")
+    assert answer.json()["text"]
+
+
+def test_what_is_not_there(curl: Curl, daemon: Daemon) -> None:
+    push(daemon, "app", b"x")
+    for path in ("/topics/nope", "/topics/nope/messages", "/topics/nope/follow"):
+        answer = curl(path)
+        assert (answer.status, answer.json()["error"]) == (404, "not-found")
+    for path in ("/topics/app/messages?from=5", "/topics/app/follow?from=5"):
+        assert (curl(path).status, curl(path).json()["error"]) == (416, "out-of-range")
+    assert curl("/nowhere").status == 404
+    assert curl("/topics", "-X", "DELETE").status == 405
+
+
+def test_a_pattern_that_would_take_for_ever_elsewhere(curl: Curl, daemon: Daemon) -> None:
+    push(daemon, "app", b"a" * 100_000 + b"b")
+    assert offsets(curl, "grep=(a%2B)%2B$") == []
+
+
+def test_a_long_scan_says_how_far_it_is(curl: Curl, daemon: Daemon) -> None:
+    with Client(daemon.address) as client:
+        for n in range(300):
+            client.push("app", [b"%d " % n + b"x" * 200] * 1000)
+    lines = curl("/topics/app/messages?format=ndjson&grep=^299%20&progress=1&limit=5").lines()
+    told = [line["progress"] for line in lines if "progress" in line]
+    assert all(one["next"] == 300_000 for one in told)
+    assert [one["offset"] for one in told] == sorted(one["offset"] for one in told)
+    assert [line["offset"] for line in lines if "progress" not in line] == list(
+        range(299_000, 299_005)
+    )
+
+
+# -- following ----------------------------------------------------------------------------------
+
+
+def events(process: subprocess.Popen[bytes], count: int) -> list[tuple[int, Any]]:
+    """So many events: the id and the data of each."""
+    assert process.stdout is not None
+    found: list[tuple[int, Any]] = []
+    id_ = -1
+    while len(found) < count:
+        line = process.stdout.readline()
+        assert line, "the stream ended"
+        name, _, value = line.decode().rstrip("\n").partition(": ")
+        if name == "id":
+            id_ = int(value)
+        elif name == "data":
+            found.append((id_, json.loads(value)))
+    return found
+
+
+def test_events(curl: Curl, daemon: Daemon) -> None:
+    push(daemon, "app", b"zero", b"one", b"two")
+    with subprocess.Popen(curl.command("/topics/app/follow?from=1", "-N"), stdout=-1) as process:
+        got = events(process, 2)
+        push(daemon, "app", b"three")
+        got += events(process, 1)
+        process.terminate()
+    assert [(id_, data["message"]) for id_, data in got] == [(1, "one"), (2, "two"), (3, "three")]
+    again = curl.command("/topics/app/follow?grep=t", "-N", "-H", "Last-Event-ID: 1")
+    with subprocess.Popen(again, stdout=-1) as process:
+        assert [id_ for id_, _ in events(process, 2)] == [2, 3]
+        process.terminate()
+    with Client(daemon.address) as client:
+        while client.stats("app")["waiting_reads"] != "0":
+            pass
+
+
+def test_events_up_to_an_offset_or_a_time(curl: Curl, daemon: Daemon) -> None:
+    push(daemon, "app", b"zero", b"one")
+    with Client(daemon.address) as client:
+        old_ms = client.partitions("app")[0].max_time_ms
+        while time.time_ns() // 1_000_000 <= old_ms:
+            pass
+        client.push("app", [b"new"])
+    for until in ("2", f"@{old_ms + 1}"):
+        got = curl(f"/topics/app/follow?from=first&until={until}").body.splitlines()
+        assert [line for line in got if line.startswith(b"id")] == [b"id: 0", b"id: 1"]
+
+
+def test_events_begin_at_the_end(curl: Curl, daemon: Daemon) -> None:
+    push(daemon, "app", b"old")
+    with (
+        subprocess.Popen(curl.command("/topics/app/follow", "-N"), stdout=-1) as process,
+        Client(daemon.address) as client,
+    ):
+        while client.stats("app")["waiting_reads"] == "0":
+            pass
+        client.push("app", [b"new"])
+        assert [(id_, one["message"]) for id_, one in events(process, 1)] == [(1, "new")]
+        process.terminate()
+
+
+# -- looking ------------------------------------------------------------------------------------
+
+
+def test_topics_and_stats(curl: Curl, daemon: Daemon) -> None:
+    push(daemon, "app", b"x")
+    push(daemon, "web", b"x", b"y")
+    rows = curl("/topics").json()
+    assert [(row["topic"], row["first"], row["next"], row["partitions"]) for row in rows] == [
+        ("app", 0, 1, 1), ("web", 0, 2, 1),
+    ]  # fmt: skip
+    assert [row["topic"] for row in curl("/topics?glob=w*").json()] == ["web"]
+    assert curl("/topics/web").json()["next"] == 2
+    assert curl("/stats").json()["topics"] == 2
+    assert curl("/healthz").json() == {"ok": True}
+    assert curl("/readyz").json() == {"ready": True, "reasons": []}
+
+
+def test_no_page_of_others_gets_in(curl: Curl) -> None:
+    assert curl("/topics", "-H", "Host: evil.example").status == 403
+    assert (
+        curl("/log", "-H", "Origin: http://evil.example", body=b"PUSH app 2\r\nx\n").status == 403
+    )
+    assert curl("/log", "-H", "Origin: null", body=b"PUSH app 2\r\nx\n").status == 403
+    assert curl("/topics").json() == []
+    own = f"Origin: http://{curl.daemon.http}"
+    answer = curl("/topics", "-H", own)
+    assert answer.status == 200
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert "default-src 'none'" in answer.headers["content-security-policy"]

@@ -1,0 +1,65 @@
+"""`log-cli` in a process of its own, for tests: run to its end, or started and looked at."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from logd import Client
+from tests.support.daemon import HANG_S, ROOT, Daemon
+
+LOG_CLI = [sys.executable, "-m", "cli"]
+
+
+def log_cli(host: str | Daemon, *words: str, stdin: bytes = b"") -> tuple[int, bytes, str]:
+    """Exit code, stdout, stderr."""
+    done = subprocess.run(
+        [*LOG_CLI, *words],
+        input=stdin,
+        capture_output=True,
+        cwd=ROOT,
+        env=environment(host),
+        timeout=HANG_S,
+    )
+    errors = done.stderr.decode()
+    assert "Traceback" not in errors
+    return done.returncode, done.stdout, errors
+
+
+@contextmanager
+def started(
+    host: str | Daemon, *words: str, hang_s: float = 2 * HANG_S, stdin: Any = subprocess.PIPE
+) -> Iterator[subprocess.Popen[bytes]]:
+    """It is killed after `hang_s`: whoever waits for a line of it, or for its end, gets that."""
+    with subprocess.Popen(
+        [*LOG_CLI, *words],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env=environment(host),
+        # A test run in the background ignores Ctrl-C, and would hand that down.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        timer = threading.Timer(hang_s, process.kill)
+        timer.start()
+        try:
+            yield process
+        finally:
+            timer.cancel()
+            process.kill()
+
+
+def environment(host: str | Daemon) -> dict[str, str]:
+    return os.environ | {"LOGD_HOST": host if isinstance(host, str) else host.address}
+
+
+def fill(daemon: Daemon, count: int = 3) -> None:
+    with Client(daemon.address) as client:
+        client.push("app", [b"m%d" % n for n in range(count)])
