@@ -93,7 +93,7 @@ unit: $(READY)
 	$(call run_part,tests/unit)
 
 integration: $(READY)
-	$(call run_part,$(addprefix tests/integration/,cli daemon docs forward protocol))
+	$(call run_part,$(addprefix tests/integration/,cli compatibility daemon docs forward protocol))
 
 clients: $(READY)
 	$(call run_part,tests/integration/clients)
