@@ -316,8 +316,9 @@ def test_the_table_of_limits() -> None:
 
 
 def test_the_table_of_fsync_modes() -> None:
-    heads = ("`fsync`", "the OK comes when", "a killed daemon loses", "a power cut loses")
-    assert [row[0].split()[0] for row in table("README.md", *heads)] == list(FSYNC_MODES)
+    heads = ("`OK` is sent when", "lost if the daemon is killed", "lost in a power failure")
+    rows = table("README.md", "`fsync`", *heads)
+    assert [row[0].split()[0] for row in rows] == list(FSYNC_MODES)
 
 
 def test_this_version_is_in_the_changelog() -> None:
