@@ -291,14 +291,14 @@ def test_the_table_of_sums() -> None:
 
 
 def test_the_table_of_errors() -> None:
-    rows = table(PROTOCOL, "code", "what it means", "closes", "what to do")
+    rows = table(PROTOCOL, "code", "meaning", "closes the connection", "client action")
     assert [row[0] for row in rows] == list(BY_CODE)
     for code, _, closes, _ in rows:
         assert not BY_CODE[code].closes or closes.startswith("yes"), code
 
 
 def test_the_table_of_encodings() -> None:
-    rows = table(PROTOCOL, "`<enc>`", "the body")
+    rows = table(PROTOCOL, "`<enc>`", "body")
     named = [name for row in rows for name in row[0].split(", ")]
     assert named == [*batch.ENCODINGS, batch.GAP]
 
@@ -309,7 +309,7 @@ def test_the_table_of_limits() -> None:
     assert numbers["command line"] == protocol.MAX_LINE_BYTES
     assert numbers["batch header"] == batch.MAX_HEADER_BYTES
     assert numbers["message of a one-line PUSH"] == protocol.MAX_ONE_LINE_BYTES
-    assert numbers["wait=, larger ones are cut down to it"] == requests.MAX_WAIT_MS
+    assert numbers["wait=; larger values are reduced to it"] == requests.MAX_WAIT_MS
     defaults = {flag(field.name): field.default for field in fields()}
     for limit, _, setting in rows:
         assert not setting or numbers[limit] == defaults[setting]
