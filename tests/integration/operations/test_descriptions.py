@@ -258,7 +258,7 @@ def test_each_alert_is_explained() -> None:
     assert [row[0].strip("`") for row in table("Watch")] == alerts
 
 
-@pytest.mark.parametrize("section", ["What the log says", "Back up"])
+@pytest.mark.parametrize("section", ["What the log says", "Backup"])
 def test_each_line_that_is_explained_is_one_that_can_come(section: str) -> None:
     sources = [path.read_text() for path in (ROOT / "logd").glob("*.py")]
     code = re.sub(r'"\s+f?"', "", "\n".join(sources))  # sentences that go over several lines
