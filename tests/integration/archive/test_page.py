@@ -24,7 +24,7 @@ def test_the_first_five_minutes(tmp_path: Path, daemon: Daemon) -> None:
     pasted = [fence for fence in blocks if not any(word in fence.text for word in ELSEWHERE)]
     assert len(pasted) >= 4
     ran = {fence.section: paste(fence.text, tmp_path, daemon) for fence in pasted}
-    first = ran["Five minutes"].splitlines()
+    first = ran["Getting started"].splitlines()
     assert first[0] == "app 0..999 (1000 messages)"
     assert first[2].split()[:4] == ["app", "1000", "0", "1000"]
     nineties = [str(n) for n in (99, *range(990, 1000))]
@@ -32,8 +32,8 @@ def test_the_first_five_minutes(tmp_path: Path, daemon: Daemon) -> None:
     assert first[at : at + 14] == [*nineties, *nineties[:3]]
     assert first[-2].split() == ["app", "app-again", "1000", "0", "1000"]
     assert first[-1] == "1000"
-    assert "there is no archive at" in ran["When something is wrong"]
-    assert ran["When something is wrong"].endswith("\n1\n")
+    assert "there is no archive at" in ran["Errors and exit codes"]
+    assert ran["Errors and exit codes"].endswith("\n1\n")
 
 
 def paste(text: str, directory: Path, daemon: Daemon) -> str:
