@@ -34,7 +34,7 @@ def steps(section: str) -> str:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     with machine(tmp_path_factory.mktemp("machine")) as made:
         made.put_sources(SOURCES)
-        made.run(steps("Install"), directory=SOURCES)
+        made.run(steps("Installation"), directory=SOURCES)
         yield made
 
 

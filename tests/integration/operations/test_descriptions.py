@@ -246,19 +246,17 @@ def table(section: str) -> list[list[str]]:
 
 
 def test_each_error_is_explained() -> None:
-    named = [
-        code for row in table("What each error means") for code in re.findall(r"`(.+?)`", row[0])
-    ]
+    named = [code for row in table("Error codes") for code in re.findall(r"`(.+?)`", row[0])]
     assert sorted(named) == sorted(BY_CODE)
 
 
 def test_each_alert_is_explained() -> None:
     [rules] = load(RULES)
     alerts = [rule["alert"] for group in rules["groups"] for rule in group["rules"]]
-    assert [row[0].strip("`") for row in table("Watch")] == alerts
+    assert [row[0].strip("`") for row in table("Monitoring")] == alerts
 
 
-@pytest.mark.parametrize("section", ["What the log says", "Backup"])
+@pytest.mark.parametrize("section", ["Log messages", "Backup"])
 def test_each_line_that_is_explained_is_one_that_can_come(section: str) -> None:
     sources = [path.read_text() for path in (ROOT / "logd").glob("*.py")]
     code = re.sub(r'"\s+f?"', "", "\n".join(sources))  # sentences that go over several lines
