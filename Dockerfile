@@ -1,19 +1,19 @@
 # docker build -t logd .
 #
-# In a container the daemon listens on every address, so it starts only if clients have to show a
-# token, or if you say that nobody has to. With a token, on any network:
+# In a container the daemon listens on all addresses, so it starts only if clients must authenticate,
+# or if anonymous access is allowed explicitly. With tokens, for any network:
 #   docker run --rm -p 1774:1774 -p 1775:1775 -v logd-data:/data \
 #     -v "$PWD/access.toml:/run/secrets/access.toml:ro" -e LOGD_ACCESS_FILE=/run/secrets/access.toml logd
-# Without, for this machine alone:
+# Without authentication, for this machine only:
 #   docker run --rm -p 127.0.0.1:1774:1774 -p 127.0.0.1:1775:1775 -v logd-data:/data \
 #     -e LOGD_ALLOW_ANONYMOUS=yes logd
 #
-# Settings come behind the image's name (logd --fsync always) or as LOGD_<NAME> variables. The steps
-# are those of docs/operations.md, on the same Debian; tests/integration/operations runs them in a clean root.
+# Give settings after the name of the image (logd --fsync always) or as LOGD_<NAME> variables. The
+# steps are those of docs/operations.md; the tests run them in a clean Debian.
 
 FROM debian:bookworm-slim AS build
 
-# The compiler is for the small C module that speeds up large pushes.
+# The compiler builds the C module that makes large pushes faster.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends python3-venv python3-dev gcc libc6-dev \
@@ -42,9 +42,9 @@ ENV PATH="/opt/logd/bin:$PATH" PYTHONUNBUFFERED=1
 USER 1774
 VOLUME /data
 EXPOSE 1774 1775
-# The door opens when recovery is done. PING needs no token; with TLS, give it LOGD_CA and a --health-cmd with
-# --host tls://<its name>:1774.
+# The port opens when recovery is complete. PING needs no token. With TLS, set LOGD_CA and a --health-cmd with
+# --host tls://<name>:1774.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s CMD ["log-cli", "--host", "127.0.0.1:1774", "ping"]
-# A stop writes everything down first; give it longer than stop-timeout: docker stop --time 20.
+# A shutdown writes all data to disk; allow more time than stop-timeout: docker stop --time 20.
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["logd", "--host", "0.0.0.0:1774", "--http-host", "0.0.0.0:1775", "--data-dir", "/data"]
