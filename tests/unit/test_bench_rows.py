@@ -50,7 +50,7 @@ def test_every_row_has_a_name_of_its_own() -> None:
 def test_the_document_describes_every_usual_row() -> None:
     page = Path("docs/benchmarks.md")
     text = (Path(__file__).parents[2] / page).read_text()
-    described = text[text.index("## The rows") : text.index("## Results")]
+    described = text[text.index("## Rows") : text.index("## Results")]
     for row in choose(None):
         assert f"`{row.name}`" in described, f"{page} says nothing of {row.name}"
 
