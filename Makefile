@@ -1,4 +1,4 @@
-# make run, make test: the two commands of the README. Both set up everything they need.
+# `make run` starts the daemon, `make test` runs all tests. Both install what they need.
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,15 +10,15 @@ PIPELINE_READY := $(VENV)/pipeline-ready
 FUZZ_READY := $(VENV)/fuzz-ready
 DATA ?= data
 
-# Most tests wait: for a daemon to start, a socket, a disk. So more of them run than there are cores. Those that
-# measure are marked `alone`, and run behind the others, one by one; pytest ends with 5 where there are none.
+# Most tests wait for a daemon, a socket or a disk, so more tests run in parallel than there are cores. Tests that
+# measure are marked `alone` and run after the others, one at a time; pytest exits with 5 if there are none.
 WORKERS ?= 4
 PYTEST := $(BIN)/pytest -rs
 define run_part
 	$(PYTEST) -n $(WORKERS) --dist worksteal -m 'not alone' $(1)
 	$(PYTEST) -m alone $(1) || test $$? -eq 5
 endef
-# What is dear to set up, a Spark session or a clean Debian, is set up once for a file and two files run at a time.
+# Expensive fixtures, such as a Spark session or a clean Debian, are created once per file; two files run at a time.
 define run_files
 	$(PYTEST) -n 2 --dist loadfile $(1)
 endef
@@ -31,24 +31,24 @@ SHIPPERS := rsyslog rsyslog-elasticsearch libestr0 libfastjson4 liblognorm5 \
 RABBITMQ := rabbitmq-server erlang-base erlang-asn1 erlang-crypto erlang-eldap erlang-inets erlang-mnesia \
 	erlang-os-mon erlang-parsetools erlang-public-key erlang-runtime-tools erlang-ssl erlang-syntax-tools \
 	erlang-tools erlang-xmerl
-# Flags of the benchmark: make bench BENCH='--full --repeat 5'
+# Options of the benchmark: make bench BENCH='--full --repeat 5'
 BENCH ?=
 
 .PHONY: help run test check unit integration clients damage faults web security browser operations spark pipeline fuzz test-faults test-fuzz mutations bench bench-document packages shippers bench-packages browser-packages operations-packages spark-packages fuzz-packages constraints clean
 
 help:
-	@echo "make run     set up, start the daemon on 127.0.0.1:1774 with its data in ./$(DATA)"
-	@echo "make test    set up, then lint, type check and run every test"
-	@echo "make check   lint and type check only;  make unit, integration, clients, damage, faults, web,"
-	@echo "             security, browser, operations, spark, pipeline, fuzz: one part of the tests"
-	@echo "make test-faults   the long part: thousands of kills and crashes, and what it survived"
-	@echo "make test-fuzz     a million inputs over TCP, over HTTP and in the files; SEED=n repeats a run"
-	@echo "make mutations     take safety measures out of a copy, one by one, and see a test notice"
-	@echo "make bench   measure, as ratios to other things measured in the same run; 20 minutes"
-	@echo "make bench-document   put what it found into docs/benchmarks.md"
-	@echo "make clean   remove the environment and what was built; your data stays"
+	@echo "make run     install logd and start the daemon on 127.0.0.1:1774, with its data in ./$(DATA)"
+	@echo "make test    run the linter, the type checker and all tests"
+	@echo "make check   run the linter and the type checker; make unit, integration, clients, damage, faults, web,"
+	@echo "             security, browser, operations, spark, pipeline, fuzz: run one part of the tests"
+	@echo "make test-faults   run the long fault tests: thousands of kills and crashes"
+	@echo "make test-fuzz     run a million random inputs over TCP, over HTTP and in the files; SEED=n repeats a run"
+	@echo "make mutations     remove safety measures from a copy, one at a time, and verify that a test fails"
+	@echo "make bench   run the benchmark, compared with other programs; takes 20 minutes"
+	@echo "make bench-document   write the results of the last benchmark into docs/benchmarks.md"
+	@echo "make clean   remove the environment and all build products, but not the data"
 
-# What is compiled is built anew when its source has changed.
+# Compiled modules are rebuilt when their sources have changed.
 $(READY): pyproject.toml constraints.txt logd/_native.c $(wildcard logd/*/*.pxd) logd/storage/single_push.py logd/client/message_append.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "logd needs Python 3.11 or later; $(PYTHON) is older. Try: make PYTHON=python3.12 ..."; exit 1; }
@@ -75,7 +75,7 @@ $(FUZZ_READY): $(READY)
 	@touch $@
 
 run: $(READY)
-	@echo "logd starts on $${LOGD_HOST:-127.0.0.1:1774}; its data is in ./$(DATA). Stop it with Ctrl-C. In another terminal, try:"
+	@echo "logd listens on $${LOGD_HOST:-127.0.0.1:1774}, with its data in ./$(DATA). Press Ctrl-C to stop it. In another terminal, try:"
 	@echo "  $(BIN)/log-cli write app 'hello, log'"
 	@echo "  $(BIN)/log-cli read app"
 	@echo "  $(BIN)/log-cli read app --forever"
@@ -107,20 +107,20 @@ faults: $(READY)
 web: $(READY) packages shippers
 	$(call run_part,tests/integration/web)
 
-# Who must not get in, and how much of them there may be: tokens, TLS, limits, floods.
+# Access control: tokens, TLS, limits, floods.
 security: $(READY)
 	$(PYTEST) -n 2 --dist loadfile -m 'not alone' tests/integration/security
 	$(PYTEST) -m alone tests/integration/security
 
-# The page in a real browser, one test after the other: they share it. Pictures of it are left in build/screenshots.
+# The web page in a browser, which the tests share and use in turn. Screenshots are written to build/screenshots.
 browser: $(READY) browser-packages
 	$(PYTEST) tests/integration/browser
 
-# The units, the container, backups, and an installation in a clean Debian below build/.
+# The systemd units, the container, backups, and an installation in a clean Debian below build/.
 operations: $(READY) packages operations-packages
 	$(call run_files,tests/integration/operations)
 
-# Spark with real daemons: reading, writing, streams that are killed, and a cluster on this machine.
+# Spark with real daemons: reading, writing, killed streams, and a cluster on this machine.
 spark: $(READY) spark-packages
 	@$(MAKE) --no-print-directory $(SPARK_READY) || echo "tests with Spark will be skipped"
 	$(call run_files,tests/integration/spark)
@@ -137,7 +137,7 @@ test-faults: $(READY) packages spark-packages
 		tests/unit/test_backup_model.py tests/unit/test_forward_model.py tests/integration/forward \
 		tests/integration/web/test_bounded_reads.py
 
-# Inputs by the thousand, right and wrong. SEED=n draws others, or again those of a run that failed.
+# Thousands of valid and invalid inputs. SEED=n selects other inputs, or repeats those of a failed run.
 fuzz: $(READY) fuzz-packages
 	LOGD_SEED=$(SEED) $(PYTEST) -s tests/integration/fuzz
 
@@ -146,18 +146,18 @@ test-fuzz: $(READY) fuzz-packages
 
 fuzz-packages: $(READY)
 	@$(MAKE) --no-print-directory $(FUZZ_READY) || \
-		echo "atheris does not install here: what it would guide by coverage is left out"
+		echo "atheris cannot be installed: coverage-guided fuzzing will be skipped"
 
-# Take safety measures out of a copy of the code one by one; a named test has to notice each.
+# Remove safety measures from a copy of the code, one at a time; the named test must fail.
 mutations: $(PIPELINE_READY) packages spark-packages
 	$(BIN)/python tests/mutations.py
 
-# What the tests want from Debian. Without root or a registry the tests that need it say so and skip.
+# Debian packages for the tests. Tests whose packages cannot be installed are skipped with a message.
 packages:
 	@./packages.sh netcat-openbsd strace e2fsprogs mount iproute2 tmux logrotate curl || \
-		echo "tests that need one of these will be skipped, and say so"
+		echo "tests that need one of these packages will be skipped"
 
-# Other people's log shippers, unpacked below build/ and not installed: two syslog daemons exclude each other.
+# Third-party log shippers, unpacked below build/ and not installed, because the syslog daemons conflict.
 shippers: build/npm/ready build/clients/ready build/clients-elasticsearch-8/ready
 	@./unpack.sh build/shippers $(SHIPPERS) || echo "tests with rsyslog, syslog-ng or promtool will be skipped"
 
@@ -177,34 +177,34 @@ build/clients/ready build/clients-elasticsearch-8/ready: constraints.txt | $(REA
 
 browser-packages:
 	@./packages.sh chromium chromium-driver fonts-dejavu-core || \
-		echo "tests of the page will be skipped, and say so"
+		echo "tests of the web page will be skipped"
 
 operations-packages:
-	@./packages.sh systemd debootstrap util-linux || echo "tests of the units will be skipped, and say so"
-	@./unpack.sh build/prometheus prometheus || echo "tests with promtool will be skipped, and say so"
-	@tests/integration/operations/debian-root.sh build/debian || echo "tests in a clean Debian will be skipped, and say so"
+	@./packages.sh systemd debootstrap util-linux || echo "tests of the units will be skipped"
+	@./unpack.sh build/prometheus prometheus || echo "tests with promtool will be skipped"
+	@tests/integration/operations/debian-root.sh build/debian || echo "tests in a clean Debian will be skipped"
 
-# Spark runs on Java, 17 or later.
+# Spark needs Java 17 or later.
 spark-packages:
-	@./java.sh || echo "tests with Spark will be skipped, and say so"
+	@./java.sh || echo "tests with Spark will be skipped"
 
-# RabbitMQ is unpacked and not installed: its package would start a service, and leave one running.
+# RabbitMQ is unpacked and not installed, because its package would start a service.
 bench-packages:
 	@./packages.sh redis-server nats-server wrk gcc libc6-dev || \
-		echo "figures of redis-server, nats-server or wrk will be left out"
-	@./unpack.sh build/rabbitmq $(RABBITMQ) || echo "figures of RabbitMQ will be left out"
+		echo "rows with redis-server, nats-server or wrk will be skipped"
+	@./unpack.sh build/rabbitmq $(RABBITMQ) || echo "rows with RabbitMQ will be skipped"
 
 bench: $(READY) bench-packages spark-packages
 	@$(MAKE) --no-print-directory $(BENCH_READY) || \
-		echo "plots, and figures beside redis-py, nats-py or rstream, will be left out"
-	@$(MAKE) --no-print-directory $(SPARK_READY) || echo "figures of Spark will be left out"
+		echo "plots, and rows with redis-py, nats-py or rstream, will be skipped"
+	@$(MAKE) --no-print-directory $(SPARK_READY) || echo "rows with Spark will be skipped"
 	$(BIN)/python -m bench --json build/bench/figures.json $(BENCH)
 
-# Put what the last `make bench` found into the document, so that nobody types figures.
+# Write the results of the last `make bench` into the document.
 bench-document: $(BENCH_READY)
 	$(BIN)/python -m bench --stored build/bench/figures.json --plots docs/plots --markdown docs/benchmarks.md
 
-# Take the versions that are installed now as the ones to install from now on: names and versions only.
+# Pin the currently installed versions.
 constraints: $(BENCH_READY) $(SPARK_READY)
 	$(BIN)/pip freeze --exclude-editable | grep -E '^[A-Za-z0-9._-]+==[^ ]+$$' > constraints.txt
 
