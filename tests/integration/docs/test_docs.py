@@ -28,7 +28,7 @@ PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 PAGES += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
 PROTOCOL = "docs/protocol.md"
 SPARK_PAGE = "docs/spark.md"  # its programs need Spark: tests/integration/spark runs them
-LANGUAGES = {"dialogue", "batch", "map", "console", "python", "text", "toml", "sh"}
+LANGUAGES = {"dialogue", "batch", "packages", "console", "python", "text", "toml", "sh"}
 PATIENCE_S = 60.0
 
 _FENCE = re.compile(r"```(.*)")
