@@ -258,7 +258,7 @@ def test_each_alert_is_explained() -> None:
 
 @pytest.mark.parametrize("section", ["Log messages", "Backup"])
 def test_each_line_that_is_explained_is_one_that_can_come(section: str) -> None:
-    sources = [path.read_text() for path in (ROOT / "logd").glob("*.py")]
+    sources = [path.read_text() for path in (ROOT / "logd").rglob("*.py")]
     code = re.sub(r'"\s+f?"', "", "\n".join(sources))  # sentences that go over several lines
     for row in table(section):
         for part in re.split(r"<[^>]*>|…", row[0].strip("`")):
