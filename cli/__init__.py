@@ -1,1 +1,1 @@
-"""log-cli: write, read and follow the topics of a logd from the command line."""
+"""log-cli: write, read and follow logd topics from the command line. One file per command."""

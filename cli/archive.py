@@ -1,43 +1,55 @@
-"""`log-cli archive`: topics into Parquet files, by topic and hour."""
+"""`log-cli archive`: archive topics as Parquet files, by topic and hour."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import connection_options, exit_codes, spark_jobs
-from cli.message_formats import Table, json_line, notice, stdout, table
-from cli.message_output import Quiet
-from cli.numbers import bytes_text
+from cli import exit_codes
+from cli.arguments import connection, spark_jobs
+from cli.arguments.topic_names import TopicGlobs
+from cli.output.number_text import bytes_text
+from cli.output.stdout import (
+    Quiet,
+    ReportFormat,
+    ReportOutput,
+    notice,
+    notifier,
+    print_report,
+    table,
+)
 from logd.wire.text import counted
 
 if TYPE_CHECKING:
     from logd.archive.archive_job import ArchiveReport
 
-HEAD = ("TOPIC", "MESSAGES", "ALREADY", "WRITTEN", "LOST", "GONE", "HELD", "FILES", "BYTES")
+HEAD = (
+    "TOPIC", "MESSAGES", "ARCHIVED", "WRITTEN", "LOST", "EXPIRED", "PENDING", "FILES", "BYTES",
+)  # fmt: skip
 
 List = Annotated[
-    bool, typer.Option("--list", help="Print the paths of the files that count, and do no more.")
+    bool, typer.Option("--list", help="Print the paths of the archive's current files and exit.")
 ]
-NoJoin = Annotated[bool, typer.Option("--no-join", help="Leave small files as they are.")]
+NoJoin = Annotated[bool, typer.Option("--no-join", help="Do not join small files.")]
 
 
 def archive(
     ctx: typer.Context,
     archive: spark_jobs.Archive,
-    topic: spark_jobs.Topics = None,
+    topic: TopicGlobs = None,
     list_: List = False,
     no_join: NoJoin = False,
     master: spark_jobs.Master = None,
     store_options: spark_jobs.StoreOptions = None,
-    output: spark_jobs.Output = Table.text,
+    output: ReportOutput = ReportFormat.text,
     quiet: Quiet = False,
-    host: connection_options.Host = None,
+    host: connection.Host = None,
 ) -> None:
-    """Archive what the daemon has and the archive has not.
+    """Archive the messages that are not in the archive yet.
 
-    Safe to run again at any time.
+    This command can be repeated at any time.
 
     \b
     log-cli archive /var/archive
@@ -47,35 +59,25 @@ def archive(
     if list_:
         from logd.archive.manifest import Manifest
 
-        files = Manifest(store).existing().files
-        with stdout() as out:
-            out.write("".join(f"{path}\n" for path in sorted(files)).encode())
+        print_report(ReportFormat.text, [], sorted(Manifest(store).existing().files))
         return
     from logd.archive.archive_job import Archiver
 
     start = spark_jobs.spark("archive", master, quiet)
-    archiver = Archiver(
-        store, connection_options.address(ctx, host), start, lambda text: notice(text, quiet)
-    )
+    archiver = Archiver(store, connection.address(ctx, host), start, notifier(quiet))
     report = archiver.run(topic or [], compacts=not no_join)
-    _print(store.url, report, output)
+    counts = [one._asdict() for one in report.topics]
+    as_object = {"archive": store.url} | report._asdict() | {"topics": counts}
+    print_report(output, [as_object], _lines(report))
     for name in report.damaged:
-        notice(f"{name} is damaged and was left out; see `log-cli check`, then run this again")
+        notice(f"skipped {name}: it is damaged; run `log-cli check`, then repeat this command")
     if report.damaged:
         raise typer.Exit(exit_codes.LOSS)
 
 
-def _print(url: str, report: ArchiveReport, output: Table) -> None:
-    with stdout() as out:
-        if output is Table.json:
-            counts = [one._asdict() for one in report.topics]
-            out.write(json_line({"archive": url} | report._asdict() | {"topics": counts}))
-            return
-        rows = [(*counts[:-1], bytes_text(counts.bytes)) for counts in report.topics]
-        out.write(f"{table([HEAD, *rows])}\n".encode())
-        if report.joined_files:
-            joined = f"{report.joined_files} small files became {report.into_files}"
-            out.write(f"{joined}\n".encode())
-        if report.removed_files:
-            removed = f"removed {counted(report.removed_files, 'file')} of no more use"
-            out.write(f"{removed}\n".encode())
+def _lines(report: ArchiveReport) -> Iterator[str]:
+    yield from table([HEAD, *((*each[:-1], bytes_text(each.bytes)) for each in report.topics)])
+    if report.joined_files:
+        yield f"joined {report.joined_files} small files into {report.into_files}"
+    if report.removed_files:
+        yield f"removed {counted(report.removed_files, 'obsolete file')}"

@@ -1,58 +1,49 @@
-"""`log-cli bench`: how fast is the daemon from here? A small load, for users and their machines.
+"""`log-cli bench`: measure the throughput and latency of the daemon from this machine.
 
-Each connection is a thread that pushes one batch after the other and waits for each OK, so a
-latency is what a client that waits would see. This program is Python too: with many small batches
-it measures itself as much as the daemon.
+Each connection is a thread that pushes one batch at a time and waits for the reply, so the latency
+is that of a client that waits. With many small batches the result is limited by this program.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from cli import connection_options
-from cli.completion import complete_topic
-from cli.latency import Latencies
-from cli.message_formats import Table, json_line, notice, stdout
-from cli.message_output import Quiet
-from cli.numbers import bytes_text, count_text
-from cli.progress import Advance, bar, is_watched
+from cli.arguments import connection
+from cli.arguments.topic_names import topic_argument
+from cli.output.latency import Latencies
+from cli.output.number_text import bytes_text, count_text
+from cli.output.progress import Advance, bar, is_bar_visible
+from cli.output.stdout import Quiet, ReportFormat, ReportOutput, notice, print_report
 from logd.wire.text import counted
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from logd.wire.addresses import Target
 
-Topic = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="TOPIC",
-        help="Push to this topic; none: to a new one.",
-        autocompletion=complete_topic,
-    ),
-]
+Topic = Annotated[str | None, topic_argument("Topic to push to. [default: a new topic]")]
 Messages = Annotated[
-    int, typer.Option(min=1, max=10**10, metavar="N", help="How many messages in all.")
+    int, typer.Option(min=1, max=10**10, metavar="N", help="Total number of messages.")
 ]
-Size = Annotated[int, typer.Option(min=0, max=8 << 20, metavar="N", help="Bytes of each message.")]
+Size = Annotated[
+    int, typer.Option(min=0, max=8 << 20, metavar="N", help="Size of a message in bytes.")
+]
 BatchBytes = Annotated[
-    int, typer.Option(min=1, max=8 << 20, metavar="N", help="Bytes of messages per push.")
+    int, typer.Option(min=1, max=8 << 20, metavar="N", help="Size of a batch in bytes.")
 ]
 Connections = Annotated[
-    int, typer.Option(min=1, max=256, metavar="N", help="How many push at a time.")
+    int, typer.Option(min=1, max=256, metavar="N", help="Number of connections.")
 ]
-ReadBack = Annotated[bool, typer.Option("--read", help="Then read it all, on each connection.")]
-Output = Annotated[Table, typer.Option("-o", "--output", help="text, or json: one object.")]
+ReadBack = Annotated[
+    bool, typer.Option("--read", help="Then read all messages back on each connection.")
+]
 
 
 class Measured(NamedTuple):
-    """What was done, in how long, and how long the single requests took."""
+    """The amount of work, its duration, and the latency of the requests."""
 
     messages: int
     bytes: int
@@ -77,39 +68,36 @@ def bench(
     batch_bytes: BatchBytes = 65_536,
     connections: Connections = 4,
     read: ReadBack = False,
-    output: Output = Table.text,
+    output: ReportOutput = ReportFormat.text,
     quiet: Quiet = False,
-    host: connection_options.Host = None,
+    host: connection.Host = None,
 ) -> None:
-    """Push as fast as the daemon takes it, and measure.
+    """Measure how fast the daemon accepts messages.
 
-    Prints rates, and how long pushes took. Without a topic it makes one, which stays.
+    Prints the throughput and the latency of pushes. A topic that it creates is not deleted.
 
     \b
     log-cli bench --messages 200000 --size 500 --read
     """
-    address = connection_options.address(ctx, host)
+    address = connection.address(ctx, host)
     name = topic or f"bench-{os.urandom(4).hex()}"
+    is_shown = is_bar_visible(quiet)
     shares = batches_of(messages, max(1, batch_bytes // (size + 1)), connections)
-    with _bar(f"pushing {name}", messages, quiet) as advance:
+    with bar(f"pushing {name}", messages, is_shown=is_shown) as advance:
         pushed = _measure([_pusher(address, name, share, size, advance) for share in shares])
     got = None
     if read:
         first = _first_offset(address, name, messages)
-        with _bar(f"reading {name}", messages * connections, quiet) as advance:
+        with bar(f"reading {name}", messages * connections, is_shown=is_shown) as advance:
             one = _reader(address, name, first, messages, advance)
             got = _measure([one] * connections)
-    with stdout() as out:
-        if output is Table.json:
-            out.write(json_line(_as_object(name, pushed, got)))
-        else:
-            out.write("".join(f"{line}\n" for line in _lines(name, pushed, got)).encode())
+    print_report(output, [_as_object(name, pushed, got)], _lines(name, pushed, got))
     if topic is None:
-        notice(f"topic {name} stays; its files are in the daemon's data directory", quiet)
+        notice(f"topic {name} was not deleted", quiet)
 
 
 def batches_of(messages: int, per_batch: int, connections: int) -> list[list[tuple[int, int]]]:
-    """For each connection how many batches of how many messages; together exactly `messages`."""
+    """For each connection (number of batches, messages per batch); in total `messages`."""
     shares = []
     for i in range(connections):
         share = messages // connections + (i < messages % connections)
@@ -118,15 +106,11 @@ def batches_of(messages: int, per_batch: int, connections: int) -> list[list[tup
     return shares
 
 
-def _bar(what: str, total: int, quiet: bool) -> AbstractContextManager[Advance]:
-    return bar(what, total) if is_watched(quiet) else nullcontext(lambda done: None)
-
-
 Work = Callable[[], Measured]
 
 
 def _measure(works: list[Work]) -> Measured:
-    """Do all of it at once; the time is from the first start to the last end."""
+    """Run everything in parallel; the duration is from the first start to the last end."""
     import threading
 
     done: list[Measured] = []
@@ -135,7 +119,7 @@ def _measure(works: list[Work]) -> Measured:
     def run(work: Work) -> None:
         try:
             done.append(work())
-        except BaseException as error:  # noqa: BLE001  it is raised below
+        except BaseException as error:  # noqa: BLE001  raised below
             failed.append(error)
 
     threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
@@ -174,7 +158,7 @@ def _pusher(
 
 
 def _first_offset(address: Target, topic: str, messages: int) -> int:
-    """Where the newest so many messages start; others may have pushed between them."""
+    """The offset of the newest `messages` messages; other clients may have pushed, too."""
     from logd.client.client import Client
 
     with Client(address) as client:

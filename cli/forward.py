@@ -1,4 +1,4 @@
-"""`log-cli forward`: ship files as they grow, each line once and in order."""
+"""`log-cli forward`: send the lines of growing files to a topic, each line once and in order."""
 
 from __future__ import annotations
 
@@ -10,78 +10,76 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import connection_options, exit_codes
-from cli.exit_codes import Misuse
-from cli.message_formats import notice
-from cli.message_output import Quiet
+from cli import exit_codes
+from cli.arguments import connection
+from cli.exit_codes import UsageError
+from cli.output.stdout import Quiet, notifier
 
 if TYPE_CHECKING:
     from logd.forward.forwarder import Forwarder, Render
 
-FORMS = ("none", "syslog", "common", "combined", "json")
+LINE_FORMATS = ("none", "syslog", "common", "combined", "json")
 MAX_LINE_BYTES = 4 << 20
-MAX_FIELD_BYTES = 4096  # of all --field together
-PIECE_BUDGET_BYTES = 2 << 20  # what fields and paths may add to one batch
+MAX_FIELD_BYTES = 4096  # of all --field options together
+PIECE_BUDGET_BYTES = 2 << 20  # that fields and paths may add to one batch
 
 Paths = Annotated[
     list[str],
-    typer.Argument(metavar="PATH", help="Files, or globs in quotes: '/var/log/app/**/*.log'."),
+    typer.Argument(metavar="PATH", help="Files, or patterns such as '/var/log/app/**/*.log'."),
 ]
-Topic = Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="Where to.")]
+Topic = Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="Topic name.")]
 Hosts = Annotated[
     list[str] | None,
     typer.Option(
         "--host",
         "-H",
         metavar="HOST:PORT",
-        help="The daemon. Repeated: its other addresses. [env var: LOGD_HOST]",
+        help="Address of the daemon; repeat for further addresses. [env var: LOGD_HOST]",
     ),
 ]
 StatePath = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Positions and spool. [default: ~/.local/state/logd/forward/TOPIC]",
+        help="Directory for positions and the spool. [default: ~/.local/state/logd/forward/TOPIC]",
         show_default=False,
     ),
 ]
 Exclude = Annotated[
     list[str] | None,
-    typer.Option(metavar="GLOB", help="Leave out paths or names like this. May be repeated."),
+    typer.Option(metavar="GLOB", help="Exclude files by path or name. Can be repeated."),
 ]
 FromEnd = Annotated[
     bool,
     typer.Option(
-        "--from-end/--from-start",
-        help="Where to start in the files that are there at the very first run.",
+        "--from-end/--from-start", help="Where to start in files that exist at the first run."
     ),
 ]
 Once = Annotated[
-    bool, typer.Option("--once", help="Ship what is there, wait until it is stored, and exit.")
+    bool, typer.Option("--once", help="Send the current content and exit when it is stored.")
 ]
 Parse = Annotated[
-    str,
-    typer.Option(metavar="|".join(FORMS), help="Make a JSON object of each line."),
+    str, typer.Option(metavar="|".join(LINE_FORMATS), help="Convert each line to a JSON object.")
 ]
 Field = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="Put this into each object. May be repeated."),
+    typer.Option(metavar="NAME=VALUE", help="Add this field to each object. Can be repeated."),
 ]
-AddPath = Annotated[bool, typer.Option("--add-path", help="Put the file's path into each object.")]
+AddPath = Annotated[bool, typer.Option("--add-path", help="Add the file's path to each object.")]
 FlushPartial = Annotated[
     float | None,
     typer.Option(
         metavar="SECONDS",
         min=0,
-        help="Ship a last line without an end after this long. [default: when rotated away]",
+        help="Send an incomplete last line after this time. [default: when the file is rotated]",
         show_default=False,
     ),
 ]
 MaxLine = Annotated[
-    int, typer.Option(min=1, max=MAX_LINE_BYTES, help="Cut longer lines here, and count them.")
+    int, typer.Option(min=1, max=MAX_LINE_BYTES, help="Maximum length; longer lines are truncated.")
 ]
 SpoolBytes = Annotated[
-    int, typer.Option(min=1, help="Stop reading when this much waits for the daemon.")
+    int, typer.Option(min=1, help="Stop reading files while the spool has this size.")
 ]
 
 
@@ -102,9 +100,10 @@ def forward(
     spool_bytes: SpoolBytes = 1 << 30,
     quiet: Quiet = False,
 ) -> None:
-    """Ship files to a topic as they grow.
+    """Send the lines of growing files to a topic.
 
-    Each line once, through rotations, restarts and the daemon's absence, until Ctrl-C.
+    Each line is sent once, even if files are rotated, this command is restarted, or the daemon is
+    unavailable. Runs until Ctrl-C.
 
     \b
     log-cli forward /var/log/syslog --topic syslog
@@ -118,11 +117,9 @@ def forward(
     from logd.forward.state_directory import StateDir, default_path
     from logd.wire.commands import checked_topic
 
-    def say(text: str) -> None:
-        notice(text, quiet)
-
+    notify = notifier(quiet)
     fields = _fields(field or [])
-    target = connection_options.address(ctx, *(host or []))
+    target = connection.address(ctx, *(host or []))
     per_line = 4096 if add_path else 1 + len(repr(fields))
     options = ForwardOptions(
         Patterns(paths, exclude or []),
@@ -135,20 +132,20 @@ def forward(
     )
     state = StateDir(state_dir or default_path(checked_topic(topic)), checked_topic(topic))
     memory = remember(state, lambda after: leftover(state.spool, after))
-    outbox = SpooledOutput(target, topic, state.spool, say)
+    output = SpooledOutput(target, topic, state.spool, notify)
     try:
-        forwarder = Forwarder(state, memory, outbox, options, say)
-        _obey_signals(forwarder)
-        say(f"forwarding {' '.join(paths)} to {topic}; Ctrl-C ends it")
+        forwarder = Forwarder(state, memory, output, options, notify)
+        _handle_signals(forwarder)
+        notify(f"forwarding {' '.join(paths)} to {topic}; press Ctrl-C to stop")
         forwarder.run()
-        say(forwarder.summary())
+        notify(forwarder.summary())
     finally:
-        outbox.close()
-    if outbox.refused_lines:
+        output.close()
+    if output.refused_lines:
         raise typer.Exit(exit_codes.LOSS)
 
 
-def _obey_signals(forwarder: Forwarder) -> None:
+def _handle_signals(forwarder: Forwarder) -> None:
     def stop(number: int, frame: FrameType | None) -> None:
         forwarder.stop()
 
@@ -163,8 +160,8 @@ def _obey_signals(forwarder: Forwarder) -> None:
 def _render(parse: str, fields: dict[str, str], add_path: bool) -> Render | None:
     from logd.forward.line_formats import LineFormat, renderer
 
-    if parse not in FORMS:
-        raise Misuse(f"--parse {parse} is not known; write one of {', '.join(FORMS)}")
+    if parse not in LINE_FORMATS:
+        raise UsageError(f"invalid value {parse!r} for --parse: use {', '.join(LINE_FORMATS)}")
     return renderer(LineFormat(parse), fields, add_path=add_path)
 
 
@@ -173,10 +170,10 @@ def _fields(texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", name):
-            raise Misuse(f"--field {text} is not NAME=VALUE; write for example --field site=berlin")
+            raise UsageError(f"invalid value {text!r} for --field: use NAME=VALUE")
         if name in ("line", "line64", "path"):
-            raise Misuse(f"--field {name}= would hide the {name} itself; choose another name")
+            raise UsageError(f"--field cannot set {name}: use another name")
         fields[name] = value
     if len(repr(fields).encode("utf-8", "replace")) > MAX_FIELD_BYTES:
-        raise Misuse(f"all --field together may have {MAX_FIELD_BYTES} bytes; give fewer")
+        raise UsageError(f"all --field options together exceed {MAX_FIELD_BYTES} bytes")
     return fields

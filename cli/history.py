@@ -1,4 +1,4 @@
-"""`log-cli history`: what the archive and the daemon have, as one answer."""
+"""`log-cli history`: search the archive and the daemon together."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import connection_options, exit_codes, source, spark_jobs
-from cli.exit_codes import Misuse
-from cli.history_output import Rendering, show, to_topic, write_file
-from cli.import_ import UntilTime
-from cli.message_formats import OutputFormat, notice
-from cli.message_output import Output, Quiet, Template
-from cli.read import Limit, Since
+from cli import exit_codes
+from cli.arguments import connection, spark_jobs
+from cli.arguments.message_source import is_glob
+from cli.arguments.times import Since, UntilTime
+from cli.arguments.topic_names import TopicGlobs
+from cli.exit_codes import UsageError
+from cli.output.history_output import Rendering, print_messages, write_file, write_topic
+from cli.output.message_formats import OutputFormat
+from cli.output.message_output import Output, Template
+from cli.output.stdout import Quiet, notice, notifier
+from cli.read import Limit
 from logd.wire.text import counted
 
 if TYPE_CHECKING:
@@ -21,35 +25,35 @@ if TYPE_CHECKING:
 
 Grep = Annotated[
     str | None,
-    typer.Option(metavar="REGEX", help="Only messages in which this is found (RE2's syntax)."),
+    typer.Option(metavar="REGEX", help="Print only messages that match this RE2 expression."),
 ]
 Where = Annotated[
     str | None,
     typer.Option(
         metavar="SQL",
-        help="Only where this holds: Spark's SQL over topic, topic_id, offset, timestamp, value"
-        " and text, which is value as UTF-8.",
+        help="Print only messages for which this Spark SQL condition is true. Columns: topic,"
+        " topic_id, offset, timestamp, value, text (value as UTF-8).",
     ),
 ]
 ToFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Write to this file; Parquet where it ends in .parquet."),
+    typer.Option(metavar="FILE", help="Write to this file, as Parquet if it ends in .parquet."),
 ]
 IntoTopic = Annotated[
-    str | None, typer.Option(metavar="TOPIC", help="Write to this topic of the daemon instead.")
+    str | None, typer.Option(metavar="TOPIC", help="Write to this topic of the daemon.")
 ]
 Append = Annotated[
-    bool, typer.Option("--append", help="With --into: also where the topic has messages already.")
+    bool, typer.Option("--append", help="With --into, write even if the topic is not empty.")
 ]
 ArchiveOnly = Annotated[
-    bool, typer.Option("--archive-only", help="Ask no daemon for what is not archived yet.")
+    bool, typer.Option("--archive-only", help="Search only the archive, not the daemon.")
 ]
 
 
 def history(
     ctx: typer.Context,
     archive: spark_jobs.Archive,
-    topic: spark_jobs.Topics = None,
+    topic: TopicGlobs = None,
     since: Since = None,
     until: UntilTime = None,
     grep: Grep = None,
@@ -64,11 +68,11 @@ def history(
     master: spark_jobs.Master = None,
     store_options: spark_jobs.StoreOptions = None,
     quiet: Quiet = False,
-    host: connection_options.Host = None,
+    host: connection.Host = None,
 ) -> None:
-    """Search the archive and the daemon as one.
+    """Search the archive and the daemon together.
 
-    What is archived and what is still in the daemon, by time, each message once.
+    Print archived messages and messages that are only in the daemon, by time, each one once.
 
     \b
     log-cli history /var/archive app --since 30d --grep 'status=5..'
@@ -77,34 +81,34 @@ def history(
     log-cli history /var/archive app --since 7d --into last-week
     """
     if to_file is not None and into is not None:
-        raise Misuse("give --to-file or --into, not both")
+        raise UsageError("--to-file and --into cannot be used together")
     store = spark_jobs.open_archive(archive, store_options)
     from logd.archive.history_job import History, HistoryQuery, wrong_with
 
     if grep is not None and (problem := wrong_with(grep)):
-        raise Misuse(f"--grep {grep} is no regular expression: {problem}")
-    address = connection_options.address(ctx, host)
+        raise UsageError(f"invalid regular expression {grep!r} for --grep: {problem}")
+    address = connection.address(ctx, host)
     topics = topic or []
-    question = HistoryQuery(topics, spark_jobs.window(since, until), grep, where, limit)
+    query = HistoryQuery(topics, spark_jobs.window(since, until), grep, where, limit)
     job = History(
         store, None if archive_only else address, spark_jobs.spark("history", master, quiet),
-        lambda text: notice(text, quiet),
+        notifier(quiet),
     )  # fmt: skip
-    rendering = Rendering(output, format, len(topics) != 1 or source.is_glob(topics[0]))
+    rendering = Rendering(output, format, len(topics) != 1 or is_glob(topics[0]))
     if into is not None:
-        to_topic(job, question, address, into, append=append)
+        write_topic(job, query, address, into, append=append)
     elif to_file is not None:
-        write_file(job, question, rendering, to_file)
+        write_file(job, query, rendering, to_file)
     else:
-        show(job, question, rendering)
+        print_messages(job, query, rendering)
     notice(_summary(job.counts), quiet)
     for name in job.damaged:
-        notice(f"{name} is damaged, and what is not archived of it left out; see `log-cli check`")
+        notice(f"{name} is damaged: unarchived messages were skipped; run `log-cli check`")
     if job.damaged:
         raise typer.Exit(exit_codes.LOSS)
 
 
 def _summary(counts: HistoryCounts) -> str:
-    looked = f"{counts.archived} archived and {counted(counts.live, 'other')} in the daemon"
-    missing = f"; in neither any more: {counts.missing}" if counts.missing else ""
-    return f"found {counted(counts.found, 'message')}, looked at {looked}{missing}"
+    searched = f"{counts.archived} in the archive and {counts.live} in the daemon"
+    missing = f"; missing from both: {counts.missing}" if counts.missing else ""
+    return f"found {counted(counts.found, 'message')}; searched {searched}{missing}"

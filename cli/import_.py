@@ -1,4 +1,4 @@
-"""`log-cli import`: archived messages back into a daemon."""
+"""`log-cli import`: write archived messages back to a daemon."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from typing import Annotated
 
 import typer
 
-from cli import connection_options, spark_jobs
-from cli.message_formats import Table, json_line, notice, stdout, table
-from cli.message_output import Quiet
-from cli.read import Since
+from cli.arguments import connection, spark_jobs
+from cli.arguments.times import Since, UntilTime
+from cli.arguments.topic_names import TopicGlobs
+from cli.output.stdout import Quiet, ReportFormat, ReportOutput, notifier, print_report, table
 
 Into = Annotated[
     str | None,
-    typer.Option(metavar="TOPIC", help="Into this topic. [default: the one it was]"),
+    typer.Option(metavar="TOPIC", help="Write to this topic. [default: the original topic]"),
 ]
-UntilTime = Annotated[str | None, typer.Option(metavar="TIME", help="End before this time.")]
-HEAD = ("TOPIC", "INTO", "MESSAGES", "ALREADY", "WRITTEN")
+HEAD = ("TOPIC", "INTO", "MESSAGES", "SKIPPED", "WRITTEN")
 
 
 def import_(
     ctx: typer.Context,
     archive: spark_jobs.Archive,
-    topic: spark_jobs.Topics = None,
+    topic: TopicGlobs = None,
     into: Into = None,
     since: Since = None,
     until: UntilTime = None,
     master: spark_jobs.Master = None,
     store_options: spark_jobs.StoreOptions = None,
-    output: spark_jobs.Output = Table.text,
+    output: ReportOutput = ReportFormat.text,
     quiet: Quiet = False,
-    host: connection_options.Host = None,
+    host: connection.Host = None,
 ) -> None:
-    """Write archived messages to a daemon, each once.
+    """Write archived messages to a daemon.
 
-    In their order, and none again when it is run again.
+    The messages keep their order. If the command is repeated, messages that were already imported
+    are skipped.
 
     \b
     log-cli import /var/archive app --into app-again --since 2026-01-31T00:00:00Z
@@ -43,14 +43,9 @@ def import_(
     from logd.archive.import_job import import_ as run
 
     counts = run(
-        store, connection_options.address(ctx, host), topic or [], into,
-        spark_jobs.window(since, until),
-        spark_jobs.spark("import", master, quiet), lambda text: notice(text, quiet),
+        store, connection.address(ctx, host), topic or [], into, spark_jobs.window(since, until),
+        spark_jobs.spark("import", master, quiet), notifier(quiet),
     )  # fmt: skip
-    with stdout() as out:
-        if output is Table.json:
-            topics = [one._asdict() for one in counts]
-            out.write(json_line({"archive": store.url, "topics": topics}))
-        else:
-            rows = [(c.topic, c.into, c.messages, c.already, c.written) for c in counts]
-            out.write(f"{table([HEAD, *rows])}\n".encode())
+    as_object = {"archive": store.url, "topics": [one._asdict() for one in counts]}
+    rows = [(c.topic, c.into, c.messages, c.already, c.written) for c in counts]
+    print_report(output, [as_object], table([HEAD, *rows]))

@@ -1,86 +1,72 @@
-"""`log-cli read`: messages from any place, to the end or on and on."""
+"""`log-cli read`: print messages from any position, to the end or continuously."""
 
 from __future__ import annotations
 
 import re
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from cli import connection_options, source
-from cli.completion import complete_topic
-from cli.exit_codes import Misuse
-from cli.message_formats import OutputFormat, each_renderer, is_raw, notice, renderer
-from cli.message_output import (
-    Follow,
-    Output,
-    Quiet,
-    Template,
-    follow,
-    goes_to_a_file,
-    say_following,
-    show,
-    show_consumed,
-    show_several,
-)
-from cli.points_in_time import parse_since
-from cli.progress import LONG_BYTES, Advance, bar, is_watched
+from cli.arguments import connection
+from cli.arguments.data_directory import OfflineDataDir
+from cli.arguments.message_source import MessageSource, is_glob
+from cli.arguments.times import Since, parse_since
+from cli.arguments.topic_names import topic_argument
+from cli.exit_codes import UsageError
+from cli.output.message_formats import OutputFormat
+from cli.output.message_output import Follow, MessagePrinter, Output, Template
+from cli.output.progress import LONG_BYTES, Advance, bar, is_bar_visible
+from cli.output.stdout import Quiet, notice
 
 if TYPE_CHECKING:
     from logd.client.reader import Reader
     from logd.wire.commands import TopicInfo
     from logd.wire.requests import Where
 
+Topics = Annotated[list[str], topic_argument("Topic names, or patterns such as 'web-*'.")]
 Offset = Annotated[
-    str | None, typer.Option(metavar="N|first|next", help="Start here. [default: first]")
+    str | None, typer.Option(metavar="N|first|next", help="Start at this offset. [default: first]")
 ]
-Tail = Annotated[int | None, typer.Option(min=0, metavar="N", help="Start N before the end.")]
-Since = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME",
-        help="Start at this time: 10m (ago), 2026-01-31T12:00:00Z (local without a zone), @<ms>.",
-    ),
+Tail = Annotated[
+    int | None, typer.Option(min=0, metavar="N", help="Start N messages before the end.")
 ]
 Until = Annotated[
-    str | None, typer.Option(metavar="N|TIME", help="End before this offset or time.")
+    str | None, typer.Option(metavar="N|TIME", help="Stop before this offset or time.")
 ]
-Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="End after N messages.")]
+Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N messages.")]
 OrFirst = Annotated[
-    bool, typer.Option("--or-first", help="Where the offset is gone, go on at the first there is.")
-]
-
-
-Topics = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="TOPIC",
-        help="Their names, or globs such as 'web-*'.",
-        show_default=False,
-        autocompletion=complete_topic,
-    ),
+    bool, typer.Option("--or-first", help="If the offset has expired, start at the oldest message.")
 ]
 Cursor = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Continue where the last read with this name ended; the daemon keeps the position."
-        " The options for a start apply to a new cursor only.",
+        help="Continue where the last read with this cursor stopped; the daemon stores the"
+        " position. Options for the start apply only to a new cursor.",
     ),
 ]
 CursorFile = Annotated[
     Path | None,
-    typer.Option("--cursor-file", metavar="FILE", help="The same, kept in this file."),
+    typer.Option(
+        "--cursor-file", metavar="FILE", help="Like --cursor, but the position is in this file."
+    ),
 ]
 Merge = Annotated[
-    str,
-    typer.Option(metavar="time|arrival", help="How several topics are put in order."),
+    str, typer.Option(metavar="time|arrival", help="Order of the messages of several topics.")
 ]
+
+
+class CursorChoice(NamedTuple):
+    """The name or the file of a cursor, and the option that is ignored if the cursor exists."""
+
+    cursor: str | Path
+    ignored: str | None
 
 
 def read(
@@ -99,12 +85,13 @@ def read(
     output: Output = OutputFormat.text,
     format: Template = None,
     quiet: Quiet = False,
-    data_dir: source.Files = None,
-    host: connection_options.Host = None,
+    data_dir: OfflineDataDir = None,
+    host: connection.Host = None,
 ) -> None:
-    """Print messages of a topic, or of several.
+    """Print the messages of one or more topics.
 
-    From the first to the last, unless told otherwise. Several come in the order of time.
+    Without options, print all messages, from the oldest to the newest. Messages of several topics
+    are merged by time.
 
     \b
     log-cli read app --since 10m --forever
@@ -113,99 +100,109 @@ def read(
     log-cli read app 'web-*' -o json
     """
     now_ms = time.time_ns() // 1_000_000
-    place = _place(offset, tail, since, now_ms)
+    source = MessageSource(ctx, host, data_dir, quiet)
+    bounds = _start(offset, tail, since, now_ms)
     end, until_ms = _end(until, now_ms)
-    bounds: dict[str, Any] = {**place, "until_ms": until_ms, "or_first": or_first}
-    origin: dict[str, Any] = {"host": host, "data_dir": data_dir, "quiet": quiet}
-    mark = _mark(cursor, cursor_file, data_dir)
-    places = {"--offset": offset, "--tail": tail, "--since": since}
-    ignored = next((name for name, value in places.items() if value is not None), None)
-    raw = is_raw(output, format)
-    if len(topics) > 1 or source.is_glob(topics[0]):
-        if mark is not None or data_dir is not None or end is not None:
-            raise Misuse("a cursor, --data-dir and --until with an offset are for one topic")
-        several = source.several(ctx, topics, host, merge, forever, quiet, **bounds)
-        render_each = each_renderer(output, format)
-        source.say_missing(several, topics, forever, quiet)
-        if forever:
-            say_following(" ".join(topics), quiet)
-        show_several(several, render_each, limit, flushed=forever, raw=raw)
+    bounds |= {"until_ms": until_ms, "or_first": or_first}
+    given = {"--offset": offset, "--tail": tail, "--since": since}
+    chosen = _choose_cursor(cursor, cursor_file, data_dir, given)
+    printer = MessagePrinter(output, format)
+    if len(topics) == 1 and not is_glob(topics[0]):
+        bounds |= {"limit": limit, "until": end}
+        print_topic(source, topics[0], printer, bounds, forever, chosen)
         return
-    (topic,) = topics
-    render = renderer(topic, output, format)
-    if forever and data_dir is None and source.wait_for_topic(ctx, topic, host, until_ms, quiet):
-        bounds |= source.from_first(bounds)
-    open_reader = partial(
-        source.reader, ctx, topic, follow=forever, limit=limit, until=end, **origin, **bounds
-    )
+    if chosen is not None or data_dir is not None or end is not None:
+        raise UsageError("a cursor, --data-dir and --until with an offset need exactly one topic")
+    reader = source.topics_reader(topics, merge, follow=forever, **bounds)
     if forever:
-        say_following(topic, quiet)
-        if mark is None:
-            follow(open_reader(), render, raw=raw)
-        else:
-            opened = _marked(open_reader, mark, ignored, quiet)
-            show_consumed(opened, render, is_following=True, raw=raw)
-        return
-    infos = []
-    if goes_to_a_file() and is_watched(quiet):
-        infos = source.topics(ctx, topic, host=host, data_dir=data_dir, quiet=True)
-    with _bar(infos, place, limit, end) as advance:
-        if mark is None:
-            show(open_reader(), render, raw=raw, advance=advance)
-        else:
-            opened = _marked(open_reader, mark, ignored, quiet)
-            show_consumed(opened, render, is_following=False, raw=raw, advance=advance)
+        _notify_following(" ".join(topics), quiet)
+    printer.print_topics(reader, limit, is_following=forever)
 
 
-def _marked(
-    open_reader: Callable[..., Any], mark: str | Path, ignored: str | None, quiet: bool
+def print_topic(
+    source: MessageSource,
+    topic: str,
+    printer: MessagePrinter,
+    bounds: dict[str, Any],
+    forever: bool,
+    cursor: CursorChoice | None = None,
+) -> None:
+    """Print one topic; `bounds` are the arguments of a reader."""
+    if forever and source.wait_for_topic(topic, bounds.get("until_ms")):
+        bounds = _from_first(bounds)
+    open_reader = partial(source.reader, topic, follow=forever, **bounds)
+    if forever:
+        _notify_following(topic, source.quiet)
+    with _bar(source, topic, bounds, forever) as advance:
+        if cursor is None:
+            printer.print_messages(topic, open_reader(), is_following=forever, advance=advance)
+        else:
+            opened = _with_cursor(open_reader, cursor, source.quiet)
+            printer.print_consumed(topic, opened, is_following=forever, advance=advance)
+
+
+def _notify_following(topics: str, quiet: bool) -> None:
+    notice(f"following {topics}; press Ctrl-C to stop", quiet)
+
+
+# -- cursors ------------------------------------------------------------------------------------
+
+
+def _choose_cursor(
+    name: str | None, file: Path | None, data_dir: Path | None, given: dict[str, Any]
+) -> CursorChoice | None:
+    if name is not None and file is not None:
+        raise UsageError("--cursor and --cursor-file cannot be used together")
+    if data_dir is not None and (name or file):
+        raise UsageError("a cursor needs a daemon and cannot be used with --data-dir")
+    cursor = file if name is None else name
+    ignored = next((option for option, value in given.items() if value is not None), None)
+    return None if cursor is None else CursorChoice(cursor, ignored)
+
+
+def _with_cursor(
+    open_reader: Callable[..., Any], choice: CursorChoice, quiet: bool
 ) -> Callable[[Callable[[], int | None]], Reader]:
-    """With a cursor. `ignored` is the option for a place, which only a new cursor needs."""
-
     def opened(consumed: Callable[[], int | None]) -> Reader:
-        reader: Reader = open_reader(cursor=mark, consumed=consumed)
-        if reader.resumed_at is not None and ignored is not None:
-            at = f"reading from its offset {reader.resumed_at}"
-            notice(f"the cursor exists: {at}, and ignoring {ignored}", quiet)
+        reader: Reader = open_reader(cursor=choice.cursor, consumed=consumed)
+        if reader.resumed_at is not None and choice.ignored is not None:
+            start = f"starting at its offset {reader.resumed_at}"
+            notice(f"the cursor exists; {start} and ignoring {choice.ignored}", quiet)
         return reader
 
     return opened
 
 
-def _mark(cursor: str | None, cursor_file: Path | None, data_dir: Path | None) -> str | Path | None:
-    """What keeps the place: a name, or a file."""
-    if cursor is not None and cursor_file is not None:
-        raise Misuse("give --cursor or --cursor-file, not both")
-    if data_dir is not None and (cursor or cursor_file):
-        raise Misuse("cursors need a daemon: leave out --data-dir")
-    return cursor if cursor is not None else cursor_file
+# -- where to start and to stop -----------------------------------------------------------------
 
 
-def _place(offset: str | None, tail: int | None, since: str | None, now_ms: int) -> dict[str, Any]:
-    """The reader's arguments that say where to start."""
+def _start(offset: str | None, tail: int | None, since: str | None, now_ms: int) -> dict[str, Any]:
+    """The reader's arguments for the start."""
     if sum(option is not None for option in (offset, tail, since)) > 1:
-        raise Misuse("give one of --offset, --tail and --since")
+        raise UsageError("only one of --offset, --tail and --since can be used")
     if tail is not None:
         return {"tail": tail}
     if since is not None:
         from logd.wire.requests import At
 
         return {"start": At(parse_since(since, now_ms))}
-    return {"start": "first" if offset is None else _offset(offset)}
+    return {"start": "first" if offset is None else _parse_offset(offset)}
 
 
-def _offset(text: str) -> Where:
+def _parse_offset(text: str) -> Where:
     from logd.errors import BadRequest
     from logd.wire.commands import checked_where
 
     try:
         return checked_where(text)
     except BadRequest:
-        raise Misuse(f"--offset {text} is no place; write a number, first or next") from None
+        raise UsageError(
+            f"invalid value {text!r} for --offset: use a number, first or next"
+        ) from None
 
 
 def _end(until: str | None, now_ms: int) -> tuple[int | None, int | None]:
-    """The offset or the time before which to end."""
+    """The offset or the time to stop before."""
     if until is None:
         return None, None
     if re.fullmatch(r"[0-9]{1,18}", until):
@@ -213,26 +210,33 @@ def _end(until: str | None, now_ms: int) -> tuple[int | None, int | None]:
     return None, parse_since(until, now_ms, "--until", "an offset, ")
 
 
-@contextmanager
+def _from_first(bounds: dict[str, Any]) -> dict[str, Any]:
+    """The bounds for a topic that was created while waiting: all its messages are new."""
+    is_relative = bounds.get("tail") is not None or bounds.get("start") == "next"
+    return bounds | {"start": "first", "tail": None} if is_relative else bounds
+
+
+# -- progress -----------------------------------------------------------------------------------
+
+
 def _bar(
-    infos: list[TopicInfo], place: dict[str, Any], limit: int | None, end: int | None
-) -> Iterator[Advance]:
-    """A bar over the messages to come, if they are many."""
-    total = expected_messages(infos[0], place, limit, end) if infos else 0
-    if not total or infos[0].bytes * total < LONG_BYTES * (infos[0].next - infos[0].first):
-        yield lambda messages: None
-        return
-    with bar(f"reading {infos[0].topic}", total) as advance:
-        yield advance
+    source: MessageSource, topic: str, bounds: dict[str, Any], forever: bool
+) -> AbstractContextManager[Advance]:
+    """A bar over the messages, if they are many and the terminal shows nothing else."""
+    is_file = sys.stdout is not None and not sys.stdout.isatty()
+    total, is_long = 0, False
+    if not forever and is_file and is_bar_visible(source.quiet):
+        for info in source.silent().topics(topic):
+            total = expected_messages(info, bounds)
+            is_long = info.bytes * total >= LONG_BYTES * max(1, info.next - info.first)
+    return bar(f"reading {topic}", total, is_shown=is_long)
 
 
-def expected_messages(
-    info: TopicInfo, place: dict[str, Any], limit: int | None, end: int | None
-) -> int:
-    """How many there are to read, at most: where a time is asked for, nobody knows yet."""
-    start = place.get("start")
-    if place.get("tail") is not None:
-        start = info.next - place["tail"]
+def expected_messages(info: TopicInfo, bounds: dict[str, Any]) -> int:
+    """An upper bound: the number of messages before a time is not known."""
+    start, end, limit = (bounds.get(name) for name in ("start", "until", "limit"))
+    if bounds.get("tail") is not None:
+        start = info.next - bounds["tail"]
     first = max(info.first, start) if isinstance(start, int) else info.first
     next_ = info.first if start == "next" else info.next if end is None else min(end, info.next)
     return max(0, min(next_ - first, info.next if limit is None else limit))

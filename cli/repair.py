@@ -1,58 +1,60 @@
-"""`log-cli repair`: cut torn tails; with --accept-loss, put gaps in the place of damage."""
+"""`log-cli repair`: remove torn tails; with --accept-loss, replace damage by gaps."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli import exit_codes
-from cli.check import DataDir
-from cli.check_report import Output, Topics, print_reports
-from cli.message_formats import Table, notice
-from cli.message_output import Quiet
-from cli.progress import progress
+from cli.arguments.data_directory import DataDir, locked_topics, run_on_topics
+from cli.arguments.topic_names import TopicNames
+from cli.output.check_report import print_reports
+from cli.output.progress import Advance
+from cli.output.stdout import Quiet, ReportFormat, ReportOutput, notice
+
+if TYPE_CHECKING:
+    from logd.repair import RepairReport
 
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", "-n", help="Say what would be done, and do nothing.")
+    bool, typer.Option("--dry-run", "-n", help="Print what would be done; change nothing.")
 ]
 AcceptLoss = Annotated[
-    bool,
-    typer.Option("--accept-loss", help="Go on without what is damaged: a gap takes its place."),
+    bool, typer.Option("--accept-loss", help="Replace damaged data by a gap; this is permanent.")
 ]
 
 
 def repair(
     data_dir: DataDir,
-    topic: Topics = None,
+    topic: TopicNames = None,
     dry_run: DryRun = False,
     accept_loss: AcceptLoss = False,
-    output: Output = Table.text,
+    output: ReportOutput = ReportFormat.text,
     quiet: Quiet = False,
 ) -> None:
-    """Repair the files of a stopped daemon. Exits 3 if damage is left.
+    """Repair the files of a stopped daemon.
 
-    A torn tail is copied to quarantine/ and cut. Other damage is left alone unless --accept-loss is
-    given: then the messages are gone for good, and a gap that readers report stands for them.
+    A torn tail is copied to quarantine/ and removed. Other damage is not changed without
+    --accept-loss, which discards the damaged messages permanently; readers then report a gap.
+    Exits with 3 if damage remains.
 
     \b
     log-cli repair --data-dir data --dry-run
     """
-    from logd import store
     from logd.offline import integrity
 
-    directories = integrity.topic_directories(data_dir, topic or [])
-    lock = store.lock(data_dir)
-    total_bytes = sum(map(integrity.size_of, directories))
-    with progress("reading" if dry_run else "repairing", total_bytes, quiet) as advance:
-        reports = [
-            integrity.repair(directory, accept_loss=accept_loss, dry_run=dry_run, progress=advance)
-            for directory in directories
-        ]
-    print_reports(reports, output, repaired=not dry_run)
-    del lock
+    def run(directory: Path, advance: Advance) -> RepairReport:
+        return integrity.repair(
+            directory, accept_loss=accept_loss, dry_run=dry_run, progress=advance
+        )
+
+    with locked_topics(data_dir, topic) as directories:
+        what = "reading" if dry_run else "repairing"
+        reports = run_on_topics(what, directories, quiet, run)
+        print_reports(reports, output, repaired=not dry_run)
     if dry_run:
-        notice("nothing was changed: --dry-run", quiet)
+        notice("dry run: no file was changed", quiet)
     if any(report.damages for report in reports):
-        notice("damage is left; --accept-loss goes on without what is lost", quiet)
+        notice("damage remains; use --accept-loss to discard the damaged messages", quiet)
         raise typer.Exit(exit_codes.LOSS)

@@ -1,4 +1,4 @@
-"""`log-cli stats`: what the daemon counts, overall or for one topic, once or again and again."""
+"""`log-cli stats`: print the counters of the daemon or of one topic, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -8,47 +8,43 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from cli import connection_options, source
-from cli.completion import complete_topic
-from cli.exit_codes import Misuse
-from cli.message_formats import Table, json_line, stat_value, stdout
-from cli.message_output import Quiet
+from cli.arguments import connection
+from cli.arguments.data_directory import OfflineDataDir
+from cli.arguments.message_source import MessageSource
+from cli.arguments.topic_names import topic_argument
+from cli.exit_codes import UsageError
+from cli.output.stats_rates import stat_value
+from cli.output.stdout import Quiet, ReportFormat, ReportOutput, print_report
 
-Topic = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="TOPIC", help="One topic; none: the daemon.", autocompletion=complete_topic
-    ),
-]
-Output = Annotated[Table, typer.Option("-o", "--output", help="text, or json: one object.")]
+Topic = Annotated[str | None, topic_argument("Topic name. [default: counters of the daemon]")]
 Watch = Annotated[
     float | None,
     typer.Option(
         "--watch", "-w", min=0.1, max=3600, metavar="[SECONDS]", show_default=False,
-        help="Rates, again every second or as often as told, until Ctrl-C.",
+        help="Print rates until Ctrl-C, every second or at this interval.",
     ),
 ]  # fmt: skip
 
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _WATCH = ("--watch", "-w")
-EVERY_S = "1"
+DEFAULT_INTERVAL_S = "1"
 
 
 class WatchCommand(TyperCommand):
-    """`--watch` with or without a number behind it, which Typer does not offer."""
+    """Makes the number after `--watch` optional, which Typer does not support."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         return super().parse_args(ctx, with_seconds(args))
 
 
 def with_seconds(args: list[str]) -> list[str]:
-    """The same words, with the default behind a --watch that has no number."""
+    """The arguments, with the default interval after a --watch without a number."""
     words: list[str] = []
     for i, word in enumerate(args):
         words.append(word)
         following = args[i + 1] if i + 1 < len(args) else ""
         if word in _WATCH and "--" not in words and not _SECONDS.fullmatch(following):
-            words.append(EVERY_S)
+            words.append(DEFAULT_INTERVAL_S)
     return words
 
 
@@ -56,12 +52,12 @@ def stats(
     ctx: typer.Context,
     topic: Topic = None,
     watch: Watch = None,
-    output: Output = Table.text,
+    output: ReportOutput = ReportFormat.text,
     quiet: Quiet = False,
-    data_dir: source.Files = None,
-    host: connection_options.Host = None,
+    data_dir: OfflineDataDir = None,
+    host: connection.Host = None,
 ) -> None:
-    """Print counters of the daemon or of one topic.
+    """Print the counters of the daemon or of one topic.
 
     \b
     log-cli stats app
@@ -69,14 +65,11 @@ def stats(
     """
     if watch is not None:
         if data_dir is not None:
-            raise Misuse("files do not change: leave out --watch, or ask the daemon")
-        from cli.live_stats import run
+            raise UsageError("--watch needs a daemon and cannot be used with --data-dir")
+        from cli.output.live_stats import run
 
-        run(connection_options.address(ctx, host), topic, watch, output)
+        run(connection.address(ctx, host), topic, watch, output)
         return
-    counters = source.stats(ctx, topic, host=host, data_dir=data_dir, quiet=quiet)
-    with stdout() as out:
-        if output is Table.json:
-            out.write(json_line({name: stat_value(name, text) for name, text in counters.items()}))
-        else:
-            out.write("".join(f"{name}: {text}\n" for name, text in counters.items()).encode())
+    counters = MessageSource(ctx, host, data_dir, quiet).stats(topic)
+    values = {name: stat_value(name, text) for name, text in counters.items()}
+    print_report(output, [values], (f"{name}: {text}" for name, text in counters.items()))

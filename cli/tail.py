@@ -1,16 +1,23 @@
-"""`log-cli tail`: the newest messages, and what comes after them."""
+"""`log-cli tail`: print the newest messages, and optionally those that follow."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from cli import connection_options, source
-from cli.message_formats import OutputFormat, is_raw, renderer
-from cli.message_output import Follow, Output, Quiet, Template, Topic, follow, say_following, show
+from cli.arguments import connection
+from cli.arguments.data_directory import OfflineDataDir
+from cli.arguments.message_source import MessageSource
+from cli.arguments.topic_names import Topic
+from cli.output.message_formats import OutputFormat
+from cli.output.message_output import Follow, MessagePrinter, Output, Template
+from cli.output.stdout import Quiet
+from cli.read import print_topic
 
-Count = Annotated[int, typer.Option("-n", "--lines", min=0, metavar="N", help="How many.")]
+Count = Annotated[
+    int, typer.Option("-n", "--lines", min=0, metavar="N", help="Number of messages.")
+]
 
 
 def tail(
@@ -21,30 +28,14 @@ def tail(
     output: Output = OutputFormat.text,
     format: Template = None,
     quiet: Quiet = False,
-    data_dir: source.Files = None,
-    host: connection_options.Host = None,
+    data_dir: OfflineDataDir = None,
+    host: connection.Host = None,
 ) -> None:
     """Print the newest messages of a topic.
 
     \b
     log-cli tail app -n 20 --forever
     """
-    render = renderer(topic, output, format)
-    place: dict[str, Any] = {"tail": lines}
-    if forever and data_dir is None and source.wait_for_topic(ctx, topic, host, None, quiet):
-        place = source.from_first(place)
-    reader = source.reader(
-        ctx,
-        topic,
-        host=host,
-        data_dir=data_dir,
-        follow=forever,
-        quiet=quiet,
-        limit=None if forever else lines,
-        **place,
-    )
-    if forever:
-        say_following(topic, quiet)
-        follow(reader, render, raw=is_raw(output, format))
-    else:
-        show(reader, render, raw=is_raw(output, format))
+    source = MessageSource(ctx, host, data_dir, quiet)
+    bounds = {"tail": lines, "limit": None if forever else lines}
+    print_topic(source, topic, MessagePrinter(output, format), bounds, forever)

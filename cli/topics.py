@@ -1,4 +1,4 @@
-"""`log-cli topics`: which topics there are, and how large."""
+"""`log-cli topics`: list the topics, their offsets and sizes."""
 
 from __future__ import annotations
 
@@ -6,35 +6,33 @@ from typing import Annotated
 
 import typer
 
-from cli import connection_options, source
-from cli.message_formats import Table, json_line, notice, stdout, table
-from cli.message_output import Quiet
+from cli.arguments import connection
+from cli.arguments.data_directory import OfflineDataDir
+from cli.arguments.message_source import MessageSource
+from cli.output.stdout import Quiet, ReportFormat, ReportOutput, notice, print_report, table
 
-Glob = Annotated[str, typer.Argument(metavar="GLOB", help="Only topics that match, as in 'app-*'.")]
-Output = Annotated[
-    Table, typer.Option("-o", "--output", help="text: a table. json: one object per line.")
+Glob = Annotated[
+    str, typer.Argument(metavar="GLOB", help="List only topics that match, such as 'app-*'.")
 ]
 
 
 def topics(
     ctx: typer.Context,
     glob: Glob = "*",
-    output: Output = Table.text,
+    output: ReportOutput = ReportFormat.text,
     quiet: Quiet = False,
-    data_dir: source.Files = None,
-    host: connection_options.Host = None,
+    data_dir: OfflineDataDir = None,
+    host: connection.Host = None,
 ) -> None:
-    """List topics with their first and next offset.
+    """List topics with their offsets and sizes.
+
+    FIRST is the oldest offset, NEXT the offset of the next message.
 
     \b
     log-cli topics 'app-*' -o json
     """
-    found = source.topics(ctx, glob, host=host, data_dir=data_dir, quiet=quiet)
-    with stdout() as out:
-        if output is Table.json:
-            out.write(b"".join(json_line(topic._asdict()) for topic in found))
-        elif found:
-            heads = tuple(name.upper() for name in found[0]._fields)
-            out.write(f"{table([heads, *found])}\n".encode())
-        else:
-            notice(f"no topic matches {glob}", quiet)
+    found = MessageSource(ctx, host, data_dir, quiet).topics(glob)
+    heads = [tuple(name.upper() for name in topic._fields) for topic in found[:1]]
+    print_report(output, (topic._asdict() for topic in found), table([*heads, *found]))
+    if not found and output is ReportFormat.text:
+        notice(f"no topic matches {glob}", quiet)

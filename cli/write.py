@@ -1,8 +1,8 @@
-"""`log-cli write`: messages from arguments, files or standard input.
+"""`log-cli write`: write messages from arguments, files or standard input.
 
-A piece of the input ends where the input pauses, and then the writer's linger sends it, so that a
-slow pipe arrives line by line. However it ends, it reports what was stored: only what the daemon
-has acknowledged.
+When the input pauses, the lines read so far are sent after the writer's linger time, so that lines
+of a slow pipe arrive one by one. Every outcome is reported with the number of stored messages:
+those that the daemon has acknowledged.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ import math
 import os
 import stat
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import connection_options
-from cli.exit_codes import Misuse, Terminated
-from cli.input_lines import MAX_LINE_BYTES, LineTooLong, Origins, cut_lines
-from cli.message_formats import notice, stdout
-from cli.message_output import Topic
-from cli.points_in_time import parse_duration_s
-from cli.progress import progress
+from cli.arguments import connection
+from cli.arguments.input_lines import MAX_LINE_BYTES, InputPositions, LineTooLong, split_lines
+from cli.arguments.times import parse_duration_s
+from cli.arguments.topic_names import Topic
+from cli.exit_codes import Terminated, UsageError
+from cli.output.progress import progress, repeated
+from cli.output.stdout import notice, stdout
 from logd.wire.text import counted
 
 if TYPE_CHECKING:
@@ -35,13 +34,13 @@ if TYPE_CHECKING:
     from logd.wire.addresses import Target
 
 STDIN = 0
-PATIENCE_S = 5.0  # at least, with a daemon that was there: it may be restarted, or be slow
-CLOSE_S = 5.0  # after Ctrl-C or a failure, for what was read and is not yet acknowledged
-_LOOK_S = 0.5
+RETRY_S = 5.0  # at least, after the first connection: the daemon may be restarted, or be slow
+CLOSE_S = 5.0  # after Ctrl-C or an error, for messages that are not acknowledged yet
+_NOTICE_INTERVAL_S = 0.5
 
 Messages = Annotated[
     list[str] | None,
-    typer.Argument(metavar="MESSAGE", help="The messages; none or '-': lines of stdin."),
+    typer.Argument(metavar="MESSAGE", help="Messages. Without them, or with '-': lines of stdin."),
 ]
 Files = Annotated[
     list[Path] | None,
@@ -50,7 +49,7 @@ Files = Annotated[
         exists=True,
         dir_okay=False,
         metavar="FILE",
-        help="Write the lines of this file. May be repeated.",
+        help="Write the lines of this file. Can be repeated.",
     ),
 ]
 Wait = Annotated[
@@ -58,11 +57,12 @@ Wait = Annotated[
     typer.Option(
         "--wait",
         metavar="DURATION",
-        help="Keep trying for this long while no daemon answers: 30s, 5m, 0 or forever."
-        " [default: 0 for the first connection, 5s after it]",
+        help="Retry for this time while the daemon is unavailable: 30s, 5m, 0 or forever."
+        " [default: 0 for the first connection, then 5s]",
     ),
 ]
-Silent = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing, unless it fails.")]
+Compress = Annotated[bool, typer.Option("--compress", help="Send and store batches as zstd.")]
+Silent = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing unless it fails.")]
 
 
 def write(
@@ -71,123 +71,117 @@ def write(
     messages: Messages = None,
     file: Files = None,
     wait: Wait = None,
-    compress: Annotated[bool, typer.Option("--compress", help="Send and store as zstd.")] = False,
+    compress: Compress = False,
     quiet: Silent = False,
-    host: connection_options.Host = None,
+    host: connection.Host = None,
 ) -> None:
-    """Write messages to a topic, and print their offsets.
+    """Write messages to a topic and print their offsets.
 
-    It ends at the first line that the daemon rejects: all lines before it are stored, none after.
+    Stops at the first line that the daemon rejects: all lines before it are stored, none after it.
 
     \b
     log-cli write app 'hello, log'
     tail -f /var/log/syslog | log-cli write syslog --wait forever
     """
     if messages and file:
-        raise Misuse("give messages or --file, not both")
-    wait_s = 0.0 if wait is None else _wait_s(wait)
-    origins = Origins()
+        raise UsageError("messages and --file cannot be used together")
+    wait_s = 0.0 if wait is None else _parse_wait_s(wait)
+    positions = InputPositions()
     with (
-        _connected(connection_options.address(ctx, host), topic, compress, wait_s, quiet) as writer,
-        _reported(topic, writer, origins),
-        _trouble_shown(writer, quiet),
+        _connect(connection.address(ctx, host), topic, compress, wait_s, quiet) as writer,
+        _failure_reported(topic, writer, positions),
+        _retries_reported(writer, quiet),
     ):
         if messages and messages != ["-"]:
-            origins.begin("the arguments")
-            _write(writer, origins, list(map(os.fsencode, messages)))
+            positions.begin("the arguments")
+            _write(writer, positions, list(map(os.fsencode, messages)))
         else:
             for source in [*file] if file else [STDIN]:
-                _copy(source, topic, writer, origins, quiet)
+                _copy(source, topic, writer, positions, quiet)
         writer.close()
     if not quiet and sys.stdout is not None:
-        _print(landed(topic, writer.acknowledged, writer.first_offset, writer.next_offset))
+        _print(stored_text(topic, writer.acknowledged, writer.first_offset, writer.next_offset))
 
 
 def _print(text: str) -> None:
-    """Messages that are stored must not look as if they were not, whatever stdout is."""
+    """If stdout fails, state on stderr that the messages are stored."""
     try:
         with stdout() as out:
             out.write(f"{text}\n".encode())
     except OSError:
-        notice(f"stored {text}, but this cannot be written to standard output")
+        notice(f"stored {text}, but writing to standard output failed")
         raise
 
 
-def landed(topic: str, messages: int, first: int | None, next: int | None) -> str:
+def stored_text(topic: str, messages: int, first: int | None, next: int | None) -> str:
     if first is None or next is None:
         return f"{topic}: no messages"
-    among = "" if next - first == messages else ", others' between them"
-    return f"{topic} {first}..{next - 1} ({counted(messages, 'message')}{among})"
+    mixed = "" if next - first == messages else ", mixed with messages of other clients"
+    return f"{topic} {first}..{next - 1} ({counted(messages, 'message')}{mixed})"
 
 
-# -- the connection -----------------------------------------------------------------------------
+# -- connection ---------------------------------------------------------------------------------
 
 
-def _wait_s(text: str) -> float:
-    return math.inf if text == "forever" else parse_duration_s(text, "--wait", "0, forever")
+def _parse_wait_s(text: str) -> float:
+    return math.inf if text == "forever" else parse_duration_s(text, "--wait", "0 or forever")
 
 
-def _connected(address: Target, topic: str, compress: bool, wait_s: float, quiet: bool) -> Writer:
-    """Tries again for `wait_s`; then raises why there is no connection."""
+def _connect(address: Target, topic: str, compress: bool, wait_s: float, quiet: bool) -> Writer:
+    """Retry for `wait_s`; then raise the last error."""
     from logd.client.backoff import RetryDeadline
     from logd.client.writer import Writer
     from logd.errors import TRY_AGAIN
     from logd.wire.addresses import ConnectionLost, WrongPort
 
-    patience, said = RetryDeadline(wait_s, time.monotonic()), ""
+    deadline, printed = RetryDeadline(wait_s, time.monotonic()), ""
     while True:
         try:
-            return Writer(address, topic, compress=compress, patience_s=max(wait_s, PATIENCE_S))
+            return Writer(address, topic, compress=compress, patience_s=max(wait_s, RETRY_S))
         except (ConnectionLost, *TRY_AGAIN) as error:
             if isinstance(error, WrongPort):
                 raise
             if not wait_s and isinstance(error, ConnectionLost):
-                raise ConnectionLost(f"{error}; --wait 1m waits for it") from None
-            pause_s = patience.pause_s(error, time.monotonic())
-            if str(error) != said:
-                said = str(error)
-                notice(f"{error}; trying again", quiet)
+                raise ConnectionLost(f"{error}; use --wait 1m to wait for it") from None
+            pause_s = deadline.pause_s(error, time.monotonic())
+            if str(error) != printed:
+                printed = str(error)
+                notice(f"{error}; retrying", quiet)
             time.sleep(pause_s)
 
 
-@contextmanager
-def _trouble_shown(writer: Writer, quiet: bool) -> Iterator[None]:
-    """While it waits for a daemon that went away, say so."""
+def _retries_reported(writer: Writer, quiet: bool) -> AbstractContextManager[None]:
+    """While the writer waits for the daemon, print each new reason once."""
+    printed = ""
 
-    def look() -> None:
-        said = ""
-        while not over.wait(_LOOK_S):
-            trouble = writer.trouble
-            if trouble is not None and str(trouble) != said:
-                notice(f"{trouble}; trying again", quiet)
-            said = "" if trouble is None else str(trouble)
+    def report() -> None:
+        nonlocal printed
+        text = "" if writer.trouble is None else str(writer.trouble)
+        if text and text != printed:
+            notice(f"{text}; retrying", quiet)
+        printed = text
 
-    over = threading.Event()
-    thread = threading.Thread(target=look, name="write-trouble", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    return repeated(report, _NOTICE_INTERVAL_S)
 
 
 # -- messages -----------------------------------------------------------------------------------
 
 
-def _copy(name: Path | int, topic: str, writer: Writer, origins: Origins, quiet: bool) -> None:
-    origins.begin("stdin" if name == STDIN else str(name))
+def _copy(
+    name: Path | int, topic: str, writer: Writer, positions: InputPositions, quiet: bool
+) -> None:
+    positions.begin("stdin" if name == STDIN else str(name))
     with open(name, "rb", buffering=0, closefd=name != STDIN) as source:
         if source.isatty():
-            notice("each line you type is a message; Ctrl-D ends it", quiet)
+            notice("each line is a message; press Ctrl-D to finish", quiet)
         with progress(f"writing {topic}", _size(source), quiet) as advance:
-            for lines, size in cut_lines(source):
-                _write(writer, origins, lines)
+            for lines, size in split_lines(source):
+                _write(writer, positions, lines)
                 advance(size)
 
 
-def _write(writer: Writer, origins: Origins, lines: list[bytes]) -> None:
-    origins.add(lines, writer.acknowledged)
+def _write(writer: Writer, positions: InputPositions, lines: list[bytes]) -> None:
+    positions.add(lines, writer.acknowledged)
     writer.write_many(lines)
 
 
@@ -196,51 +190,48 @@ def _size(source: FileIO) -> int:
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
-# -- how it ended -------------------------------------------------------------------------------
+# -- failures -----------------------------------------------------------------------------------
 
 
 @contextmanager
-def _reported(topic: str, writer: Writer, origins: Origins) -> Iterator[None]:
-    """If it does not end well: how much was stored, and what was not."""
+def _failure_reported(topic: str, writer: Writer, positions: InputPositions) -> Iterator[None]:
+    """After an error, print how many messages are stored, and which are not."""
     from logd.errors import TRY_AGAIN, LogdError, TooLarge
 
-    def stored() -> str:
+    def close() -> str:
+        with suppress(Exception):  # the first error is reported
+            writer.close(CLOSE_S)
         if not writer.acknowledged:
             return "nothing was stored"
         count, first, next_ = writer.acknowledged, writer.first_offset, writer.next_offset
-        return f"stored {landed(topic, count, first, next_)}"
-
-    def ended() -> None:
-        with suppress(Exception):  # it is reported, or what was not acknowledged is
-            writer.close(CLOSE_S)
+        return f"stored {stored_text(topic, count, first, next_)}"
 
     try:
         yield
     except LineTooLong:
-        ended()
-        line = origins.place(origins.messages)
-        notice(f"{stored()}; {line} was rejected, and nothing after it was stored")
+        stored, line = close(), positions.place(positions.messages)
+        notice(f"{stored}; {line} was rejected, and nothing after it was stored")
         raise TooLarge(f"the line has more than {MAX_LINE_BYTES} bytes") from None
     except (KeyboardInterrupt, Terminated):
-        ended()
-        missing = origins.messages - writer.acknowledged
+        stored = close()
+        missing = positions.messages - writer.acknowledged
         more = f"; {counted(missing, 'more line')} may or may not be stored" if missing else ""
-        notice(f"interrupted; {stored()}{more}")
+        notice(f"interrupted; {stored}{more}")
         raise
     except (LogdError, OSError) as error:
-        ended()
+        stored = close()
         is_rejected = isinstance(error, LogdError) and not isinstance(error, TRY_AGAIN)
-        notice(f"{stored()}; {_not_stored(writer.acknowledged, origins, is_rejected)}")
+        notice(f"{stored}; {_not_stored_text(writer.acknowledged, positions, is_rejected)}")
         raise
 
 
-def _not_stored(first: int, origins: Origins, is_rejected: bool) -> str:
-    """`first` is the first message that was not acknowledged. Those after it are not stored."""
-    if first >= origins.messages:
+def _not_stored_text(first: int, positions: InputPositions, is_rejected: bool) -> str:
+    """`first` is the first message that was not acknowledged; none after it is stored."""
+    if first >= positions.messages:
         return "all messages that were read are stored"
-    line = origins.place(first)
+    line = positions.place(first)
     if not is_rejected:
-        return f"from {line} on nothing was acknowledged: these lines may or may not be stored"
-    size = origins.size_if_large(first)
+        return f"{line} and the lines after it were not acknowledged and may or may not be stored"
+    size = positions.size_if_large(first)
     what = f"the batch that begins with {line}" if size is None else f"{line} ({size} bytes)"
     return f"{what} was rejected, and nothing after it was stored"

@@ -1,1 +1,1 @@
-"""For `spark-submit`, see `log_cli.py`."""
+"""The script for `spark-submit`: see `log_cli.py`."""

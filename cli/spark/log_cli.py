@@ -1,7 +1,7 @@
-"""What `spark-submit` is given: log-cli in a file of its own, with no other modules beside it.
+"""log-cli as a script for `spark-submit`, alone in its directory.
 
-Spark puts the directory of a submitted file before all others in the search for modules, and that
-of the commands has a `numbers.py`, which NumPy would take for Python's own.
+Spark inserts the directory of the submitted script at the front of the module search path. In the
+directory of the commands, modules such as `stats` would hide modules of the same name.
 
     spark-submit --master spark://host:7077 .../cli/spark/log_cli.py archive /var/archive
 """

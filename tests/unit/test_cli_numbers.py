@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.bench import batches_of
-from cli.latency import Latencies
-from cli.numbers import bytes_text, count_text, duration_text
+from cli.output.latency import Latencies
+from cli.output.number_text import bytes_text, count_text, duration_text
+from cli.output.stats_rates import StatsSample, TopicRate, busiest, rates_between
 from cli.read import expected_messages
 from cli.stats import with_seconds
-from cli.stats_rates import StatsSample, TopicRate, between, chosen
 from logd.wire.commands import TopicInfo
 from logd.wire.requests import At
 from logd.wire.text import counted
@@ -74,7 +74,7 @@ def sample(at_s: float, stored: int, *topics: TopicInfo) -> StatsSample:
 def test_rates_are_what_lies_between_two_samples() -> None:
     before = sample(10.0, 100, TopicInfo("app", 0, 40, 400, 1))
     now = sample(12.0, 160, TopicInfo("app", 0, 100, 1000, 1), TopicInfo("new", 0, 8, 80, 1))
-    rates = between(before, now)
+    rates = rates_between(before, now)
     assert rates[:4] == (2.0, 30.0, 300.0, 0.0)
     assert rates.topics == [
         TopicRate("app", 0, 100, 1000, 30.0, 300.0),
@@ -84,18 +84,18 @@ def test_rates_are_what_lies_between_two_samples() -> None:
 
 def test_no_rate_of_bytes_where_a_partition_has_gone() -> None:
     before, now = TopicInfo("app", 0, 40, 400, 2), TopicInfo("app", 20, 50, 300, 1)
-    (rate,) = between(sample(0, 0, before), sample(1, 0, now)).topics
+    (rate,) = rates_between(sample(0, 0, before), sample(1, 0, now)).topics
     assert (rate.messages_per_s, rate.bytes_per_s) == (10.0, None)
 
 
 def test_no_rate_where_another_daemon_counts_from_0() -> None:
-    rates = between(sample(0, 100), sample(1, 5))
+    rates = rates_between(sample(0, 100), sample(1, 5))
     assert (rates.messages_per_s, rates.bytes_per_s) == (None, None)
 
 
 def test_the_busiest_are_shown_by_name() -> None:
     topics = [TopicRate(name, 0, 0, 0, rate, 0.0) for name, rate in [("c", 5), ("a", 0), ("b", 9)]]
-    assert [topic.topic for topic in chosen(topics, 2)] == ["b", "c"]
+    assert [topic.topic for topic in busiest(topics, 2)] == ["b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -167,4 +167,5 @@ def test_the_longest_is_kept_to_three_digits(seconds: list[float]) -> None:
 def test_expected_messages(
     place: dict[str, Any], limit: int | None, until: int | None, messages: int
 ) -> None:
-    assert expected_messages(TopicInfo("app", 10, 100, 0, 1), place, limit, until) == messages
+    bounds = place | {"limit": limit, "until": until}
+    assert expected_messages(TopicInfo("app", 10, 100, 0, 1), bounds) == messages

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli import input_lines, write
-from cli.exit_codes import Misuse, explain
-from cli.message_formats import OutputFormat, renderer, table
-from cli.points_in_time import parse_since
+from cli import write
+from cli.arguments import input_lines
+from cli.arguments.times import parse_since
+from cli.exit_codes import UsageError, explain
+from cli.output.message_formats import OutputFormat, renderer
+from cli.output.stdout import table
 from logd.errors import BadTopic, Busy, DamagedBatch, Faulted, NotFound, OutOfRange
 from logd.wire.addresses import ConnectionLost
 from logd.wire.read_state import Batch
@@ -50,14 +52,14 @@ def test_times(text: str, time_ms: int) -> None:
     "text", ["", "10", "10x", "m", "-5m", "@", "@x", "@-1", "yesterday", "٣m", "5m\n", "1e3s"]
 )
 def test_no_times(text: str) -> None:
-    with pytest.raises(Misuse, match="is no time; write 10m"):
+    with pytest.raises(UsageError, match="use 10m"):
         parse_since(text, NOW_MS)
 
 
 def test_a_time_without_a_zone_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
     # In a process of its own, whose zone is not this machine's.
     code = (
-        "from cli.points_in_time import parse_since; print(parse_since('2026-01-31T12:00:00', 0))"
+        "from cli.arguments.times import parse_since; print(parse_since('2026-01-31T12:00:00', 0))"
     )
     monkeypatch.setenv("TZ", "XXX-2")
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
@@ -128,16 +130,13 @@ def test_a_template_takes_any_bytes() -> None:
     "template", ["{", "}", "{nope}", "{}", "{0}", "{offset:>5}", "{message!r}", "{message.x}"]
 )
 def test_no_templates(template: str) -> None:
-    with pytest.raises(Misuse, match="--format"):
+    with pytest.raises(UsageError, match="--format"):
         renderer("app", OutputFormat.text, template)
 
 
 def test_a_table_is_aligned() -> None:
-    assert table([("TOPIC", "NEXT"), ("a", 12345), ("longer", 7)]).split("\n") == [
-        "TOPIC    NEXT",
-        "a       12345",
-        "longer      7",
-    ]
+    lines = table([("TOPIC", "NEXT"), ("a", 12345), ("longer", 7)])
+    assert [*lines] == ["TOPIC    NEXT", "a       12345", "longer      7"]
 
 
 class Trickle(io.BytesIO):
@@ -157,7 +156,7 @@ BYTES = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r"])).map(b"".join)
 @given(data=BYTES, size=st.integers(1, 9))
 def test_lines_are_the_same_however_they_arrive(data: bytes, size: int) -> None:
     source: BinaryIO = Trickle(data, size)
-    found = [line for cut, _ in input_lines.cut_lines(source) for line in cut]
+    found = [line for cut, _ in input_lines.split_lines(source) for line in cut]
     expected = data.split(b"\n")
     if expected[-1] == b"":
         expected.pop()
@@ -169,23 +168,23 @@ def test_lines_are_the_same_however_they_arrive(data: bytes, size: int) -> None:
     [
         (3, 0, 3, "app 0..2 (3 messages)"),
         (1, 5, 6, "app 5..5 (1 message)"),
-        (3, 0, 9, "app 0..8 (3 messages, others' between them)"),
+        (3, 0, 9, "app 0..8 (3 messages, mixed with messages of other clients)"),
         (0, None, None, "app: no messages"),
     ],
 )
 def test_where_messages_landed(count: int, first: int | None, next_: int | None, says: str) -> None:
-    assert write.landed("app", count, first, next_) == says
+    assert write.stored_text("app", count, first, next_) == says
 
 
 @pytest.mark.parametrize(
     ("error", "code", "says"),
     [
-        (Misuse("give one"), 1, "give one"),
+        (UsageError("give one"), 1, "give one"),
         (ConnectionLost("no logd answers"), 1, "no logd answers"),
         (FileNotFoundError(2, "No such file"), 1, "No such file"),
         (NotFound("no topic app"), 2, "log-cli topics"),
         (BadTopic("a topic is"), 2, "a topic is"),
-        (Busy("later"), 2, "try again"),
+        (Busy("later"), 2, "retry"),
         (OutOfRange("first=1 next=2"), 3, "first=1 next=2.*--or-first"),
         (Faulted("first=1 next=2"), 3, "damaged"),
         (DamagedBatch("a body"), 3, "a body"),

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cli.history_output import as_stream
+from cli.output.history_output import as_arrow_stream
 from logd import Client
 from logd.archive.archive_job import Archiver
 from logd.archive.history_job import History, HistoryQuery
@@ -32,7 +32,7 @@ def ask(
 ) -> list[Found]:
     job = History(store, address, start)
     found: list[Found] = []
-    for data in job.ask(HistoryQuery([*patterns], **question), as_stream):
+    for data in job.ask(HistoryQuery([*patterns], **question), as_arrow_stream):
         with pa.ipc.open_stream(data) as stream:
             rows = stream.read_all().select(["topic", "offset", "value"]).to_pylist()
         found += [(row["topic"], row["offset"], row["value"]) for row in rows]
@@ -165,7 +165,7 @@ def test_what_nobody_has_any_more_is_said(tmp_path: Path, start: Start) -> None:
         archive(store, daemon, start)
         said: list[str] = []
         job = History(store, daemon.address, start, said.append)
-        assert list(job.ask(HistoryQuery([]), as_stream))
+        assert list(job.ask(HistoryQuery([]), as_arrow_stream))
         assert job.counts.missing == kept > 0
         assert said == [f"offsets 0 to {kept - 1} of app are in neither, and gone"]
 
@@ -177,7 +177,7 @@ def test_a_gap_in_the_daemon_is_said_and_stepped_over(tmp_path: Path, start: Sta
     with running(tmp_path) as daemon:
         Archiver(store, daemon.address, start).run(["none-*"])
         job = History(store, daemon.address, start, said.append)
-        assert list(job.ask(HistoryQuery(["app"]), as_stream))
+        assert list(job.ask(HistoryQuery(["app"]), as_arrow_stream))
         assert (job.counts.live, job.counts.found) == (20, 20)
         assert "topic app has lost the offsets 10 to 19" in said[0]
         found = ask(store, daemon.address, start, "app")
@@ -196,7 +196,7 @@ def test_a_damaged_topic_is_read_from_the_archive_alone(tmp_path: Path, start: S
     (tmp_path / "data" / "topics" / "app" / "meta.json").write_text("damaged")
     with running(tmp_path) as daemon:
         job = History(store, daemon.address, start)
-        list(job.ask(HistoryQuery(["app"]), as_stream))
+        list(job.ask(HistoryQuery(["app"]), as_arrow_stream))
     assert job.damaged == ["app"]
     assert job.counts.found == len(app)
 

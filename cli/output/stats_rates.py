@@ -1,18 +1,22 @@
-"""What a daemon counts at one moment, and what lies between two of them. Numbers in, numbers out.
+"""Counters of a daemon, and the rates between two samples of them. No input or output.
 
-A topic's bytes go down when a partition expires: then its rate is not known for that moment.
+The size of a topic decreases when a partition expires: then its byte rate is not known.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from logd.wire.commands import TopicInfo
 
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
+_TEXT_COUNTERS = ("topic", "id")  # text even if it consists of digits
+
 
 class StatsSample(NamedTuple):
-    """One moment: when, what STATS says, and what TOPICS says."""
+    """The replies to STATS and TOPICS at one time."""
 
     at_s: float
     daemon: dict[str, str]
@@ -29,7 +33,7 @@ class TopicRate(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """The time between two samples; per second, None where it is not known."""
+    """Rates between two samples; None if a rate is not known."""
 
     seconds: float
     messages_per_s: float | None
@@ -38,12 +42,17 @@ class Rates(NamedTuple):
     topics: list[TopicRate]
 
 
-def between(before: StatsSample, now: StatsSample) -> Rates:
+def stat_value(name: str, text: str) -> int | str:
+    """A value of STATS for JSON."""
+    return int(text) if name not in _TEXT_COUNTERS and _NUMBER.fullmatch(text) else text
+
+
+def rates_between(before: StatsSample, now: StatsSample) -> Rates:
     seconds = max(now.at_s - before.at_s, 1e-9)
 
     def per_s(name: str) -> float | None:
         grown = _count(now.daemon, name) - _count(before.daemon, name)
-        return grown / seconds if grown >= 0 else None  # less than before: another daemon
+        return grown / seconds if grown >= 0 else None  # less than before: the daemon was restarted
 
     rates = [_topic(before.topics.get(name), info, seconds) for name, info in now.topics.items()]
     return Rates(
@@ -70,7 +79,7 @@ def _topic(before: TopicInfo | None, now: TopicInfo, seconds: float) -> TopicRat
     )
 
 
-def chosen(topics: list[TopicRate], most: int) -> list[TopicRate]:
-    """So many of them: the busiest, in the order of their names."""
-    busiest = sorted(topics, key=lambda topic: (-topic.messages_per_s, topic.topic))[:most]
-    return sorted(busiest, key=lambda topic: topic.topic)
+def busiest(topics: list[TopicRate], count: int) -> list[TopicRate]:
+    """The topics with the highest rates, sorted by name."""
+    chosen = sorted(topics, key=lambda topic: (-topic.messages_per_s, topic.topic))[:count]
+    return sorted(chosen, key=lambda topic: topic.topic)

@@ -1,4 +1,4 @@
-"""Where an answer of `log-cli history` goes, and in which form."""
+"""The destinations of `log-cli history`: stdout, a file, a topic; and their formats."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from cli.exit_codes import Misuse
-from cli.message_formats import OutputFormat, Render, each_renderer, is_raw, renderer, stdout
+from cli.exit_codes import UsageError
+from cli.output.message_formats import OutputFormat, Render, each_renderer, is_raw, renderer
+from cli.output.stdout import stdout
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,11 +26,14 @@ PARQUET = ".parquet"
 
 @dataclass(frozen=True)
 class Rendering:
-    """What a task makes of its messages. It travels there, so it holds nothing but words."""
+    """Converts messages to output bytes in a Spark task, so it must be picklable."""
 
     form: OutputFormat
     template: str | None
-    is_several: bool  # topics: then plain text says which one
+    is_several: bool  # topics; each line of plain text then starts with the topic
+
+    def __post_init__(self) -> None:
+        renderer("", self.form, self.template)  # UsageError if the template is not valid
 
     def __call__(self, batch: pa.RecordBatch) -> bytes:
         from logd.archive.parquet import ParquetRows
@@ -47,36 +51,32 @@ class Rendering:
         )
 
     def by_topic(self) -> Callable[[str], Render]:
-        """Misuse where the template is none."""
-        renderer("", self.form, self.template)
         if self.is_several:
             return each_renderer(self.form, self.template)
         return partial(renderer, form=self.form, template=self.template)
 
 
-def show(job: History, question: HistoryQuery, rendering: Rendering) -> None:
-    rendering.by_topic()
+def print_messages(job: History, query: HistoryQuery, rendering: Rendering) -> None:
     with stdout(raw=is_raw(rendering.form, rendering.template)) as out:
-        for data in job.ask(question, rendering):
+        for data in job.ask(query, rendering):
             out.write(data)
             out.flush()
 
 
-def write_file(job: History, question: HistoryQuery, rendering: Rendering, path: Path) -> None:
-    """The file is there when all of it is."""
-    rendering.by_topic()
-    with _whole(path) as out:
+def write_file(job: History, query: HistoryQuery, rendering: Rendering, path: Path) -> None:
+    """The file appears when it is complete."""
+    with _complete_file(path) as out:
         if path.suffix == PARQUET:
-            _write_parquet(job, question, out)
+            _write_parquet(job, query, out)
         else:
-            for data in job.ask(question, rendering):
+            for data in job.ask(query, rendering):
                 out.write(data)
 
 
-def to_topic(
-    job: History, question: HistoryQuery, address: Target, topic: str, *, append: bool
+def write_topic(
+    job: History, query: HistoryQuery, address: Target, topic: str, *, append: bool
 ) -> None:
-    """In the order of the answer; the daemon gives them new offsets and times."""
+    """Write the messages in order; the daemon assigns new offsets and times."""
     from logd.client.client import Client
     from logd.client.writer import Writer
     from logd.wire.commands import checked_topic
@@ -85,35 +85,34 @@ def to_topic(
     with Client(address) as client:
         for info in client.topics(topic):
             if info.next and not append:
-                raise Misuse(
-                    f"topic {topic} has messages already; choose a new name for --into, or add"
-                    " --append"
+                raise UsageError(
+                    f"topic {topic} is not empty: use --append, or another topic for --into"
                 )
     with Writer(address, topic) as writer:
-        for batch in _batches(job, question):
+        for batch in _batches(job, query):
             writer.write_many(batch.column("value").to_pylist())
 
 
-def _write_parquet(job: History, question: HistoryQuery, out: BinaryIO) -> None:
+def _write_parquet(job: History, query: HistoryQuery, out: BinaryIO) -> None:
     import pyarrow.parquet as pq
 
     from logd.archive.parquet import SCHEMA
 
     with pq.ParquetWriter(out, SCHEMA, compression="zstd") as writer:
-        for batch in _batches(job, question):
+        for batch in _batches(job, query):
             writer.write_batch(batch.cast(SCHEMA))
 
 
-def _batches(job: History, question: HistoryQuery) -> Iterator[pa.RecordBatch]:
+def _batches(job: History, query: HistoryQuery) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    for data in job.ask(question, as_stream):
+    for data in job.ask(query, as_arrow_stream):
         with pa.ipc.open_stream(data) as stream:
             yield from stream
 
 
-def as_stream(batch: pa.RecordBatch) -> bytes:
-    """The messages as they are, for this side to unpack."""
+def as_arrow_stream(batch: pa.RecordBatch) -> bytes:
+    """The messages unchanged; `_batches` decodes them."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
@@ -123,13 +122,13 @@ def as_stream(batch: pa.RecordBatch) -> bytes:
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[BinaryIO]:
-    hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+def _complete_file(path: Path) -> Iterator[BinaryIO]:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with hidden.open("xb") as out:
+        with temporary.open("xb") as out:
             yield out
             out.flush()
             os.fsync(out.fileno())
-        hidden.replace(path)
+        temporary.replace(path)
     finally:
-        hidden.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

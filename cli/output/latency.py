@@ -1,4 +1,4 @@
-"""Latencies of any number of requests in little memory: kept to three digits, and counted."""
+"""Latency percentiles in little memory: values are rounded to three digits and counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Latencies:
         return whole
 
     def percentiles_ms(self) -> dict[str, float]:
-        """The time within which so many percent were answered; p100 is the longest."""
+        """The latency that this percentage of the requests did not exceed; p100 is the maximum."""
         return {f"p{percent:g}": round(self._within(percent) * 1000, 4) for percent in PERCENTILES}
 
     def _within(self, percent: float) -> float:

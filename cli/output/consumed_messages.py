@@ -1,13 +1,13 @@
-"""Standard output of a read with a cursor: which messages the program that reads it has read.
+"""Standard output of a read with a cursor: determines which messages have been consumed.
 
-A message is consumed when the last of its bytes has left the pipe or the socket; one that is only
-in the kernel's buffer is not. For a pipe the kernel tells how many bytes are unread, after its
-reader has closed it too. For a socket it tells an upper bound, and nothing once the other side has
-closed: then the last known value is used. In both cases a message may be delivered twice, and none
-is skipped. What is written to a file or a terminal is consumed at once.
+A message is consumed when its last byte has been read from the pipe or the socket; bytes in the
+kernel's buffer are not consumed. For a pipe, the kernel reports the number of unread bytes, even
+after the other end was closed. For a socket, it reports an upper bound, and nothing after the other
+end was closed: then the last known value is used. In both cases a message may be delivered twice,
+but none is skipped. Bytes written to a file or a terminal are consumed immediately.
 
-Programs such as `head` read a block and use a part of it. So the first messages are written to a
-pipe one at a time, each after the previous one was read.
+Programs such as `head` read a block and use only a part of it. Therefore the first messages are
+written to a pipe one at a time, each after the previous one was read.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from cli.message_formats import Render
+from cli.output.message_formats import Render
 from logd.wire.read_state import Batch
 
-ONE_AT_A_TIME = 1000  # messages; they take about 0.1 s more than in blocks
-_BLOCK_BYTES = select.PIPE_BUF  # a pipe that is writable takes as much without blocking
+ONE_AT_A_TIME = 1000  # messages; takes about 0.1 s longer than blocks
+_BLOCK_BYTES = select.PIPE_BUF  # a writable pipe accepts this much without blocking
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 50e-6, 0.05
 _HUNG_UP = select.POLLERR | select.POLLHUP
 
 Meanwhile = Callable[[], object]
 
 
-class Output:
-    """A descriptor with the number of bytes written to it, and read from its other end."""
+class CountedOutput:
+    """A file descriptor; counts the bytes written to it and read from its other end."""
 
     def __init__(self, fd: int) -> None:
         mode = os.fstat(fd).st_mode
         self._fd = fd
         self.is_pipe, self._is_socket = stat.S_ISFIFO(mode), stat.S_ISSOCK(mode)
-        self._sizes: list[int] = [0]  # of all writes together, and of the last one
+        self._sizes: list[int] = [0]  # of all earlier writes together, and of the last one
         self._read_bytes = 0
 
     @property
@@ -49,7 +49,7 @@ class Output:
         return sum(self._sizes)
 
     def write(self, data: bytes, meanwhile: Meanwhile) -> None:
-        """All of it. A signal may interrupt it; the bytes written until then are counted."""
+        """Write everything. If a signal interrupts it, the bytes written so far are counted."""
         rest = memoryview(data)
         poll = select.poll()
         poll.register(self._fd, select.POLLOUT)
@@ -58,7 +58,7 @@ class Output:
                 meanwhile()
                 continue
             try:
-                # One step for the interpreter: no signal handler runs between write and count.
+                # One step of the interpreter: no signal handler runs between write and count.
                 self._sizes += map(os.write, (self._fd,), (rest[:_BLOCK_BYTES],))
             except BlockingIOError:  # another process writes to the same pipe
                 continue
@@ -66,14 +66,14 @@ class Output:
             self._sizes[:] = [sum(self._sizes)]
 
     def read_bytes(self) -> int:
-        """How much of what was written has been read from the other end."""
+        """The number of written bytes that have been read from the other end."""
         read = self.written_bytes - self._unread_bytes()
-        if not (self._is_socket and self._is_closed()):  # which has dropped what was not read
+        if not (self._is_socket and self._is_closed()):  # a closed socket discards unread bytes
             self._read_bytes = max(self._read_bytes, read)
         return self._read_bytes
 
     def wait_until_read(self, meanwhile: Meanwhile) -> None:
-        """BrokenPipeError if the other end is closed before all was read. Nothing else ends it."""
+        """BrokenPipeError if the other end is closed before everything was read."""
         pause_s = _FIRST_PAUSE_S
         while self.read_bytes() < self.written_bytes:
             if self._is_closed():
@@ -97,19 +97,19 @@ class Output:
 
 class _Written(NamedTuple):
     batch: Batch
-    start: int  # its place in all that was written
+    start: int  # position in all written bytes
     end: int
 
 
-class Consumed:
-    """Writes batches, and knows which of their messages have been read.
+class ConsumedMessages:
+    """Writes batches and determines which of their messages have been read.
 
     `meanwhile` is called while it waits for the program that reads the output.
     """
 
     def __init__(self, fd: int, render: Render) -> None:
-        self._out, self._render = Output(fd), render
-        self._unread: deque[_Written] = deque()  # no more than a pipe holds, and the last one
+        self._out, self._render = CountedOutput(fd), render
+        self._unread: deque[_Written] = deque()  # at most the content of a pipe, and the last batch
         self._next: int | None = None
         self._single = ONE_AT_A_TIME if self._out.is_pipe else 0
 
@@ -123,11 +123,11 @@ class Consumed:
             self._write(_part(batch, single, len(batch.messages)), meanwhile)
 
     def finish(self, meanwhile: Meanwhile) -> None:
-        """Wait until all is read: what stays in a pipe may never be."""
+        """Wait until everything was read: unread bytes in a pipe may be discarded."""
         self._out.wait_until_read(meanwhile)
 
     def next_offset(self) -> int | None:
-        """The offset after the last message that was read; None if there is none."""
+        """The offset after the last message that was read; None if no message was read."""
         read = self._out.read_bytes()
         self._forget(read)
         if self._unread:
@@ -145,7 +145,7 @@ class Consumed:
             self._next = self._unread.popleft().batch.next
 
     def _next_within(self, written: _Written, read: int) -> None:
-        """A part of this batch may have been read: keep the rest of it only."""
+        """A part of this batch may have been read: keep only the rest."""
         batch, start, end = written
         for i in range(len(batch.messages)):
             after = start + len(self._render(_part(batch, i, i + 1)))

@@ -1,7 +1,7 @@
-"""The messages that `log-cli write` reads: lines of files, and which line each message was.
+"""Input of `log-cli write`: the lines of files, and the file and line number of each message.
 
-Input is read in large pieces and cut at LF, so that a file goes in as fast as the writer takes it.
-A line is never larger than MAX_LINE_BYTES in memory.
+Input is read in large pieces and split at LF, so that reading is not slower than the writer. A line
+in memory is never larger than MAX_LINE_BYTES.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from io import FileIO
 from typing import BinaryIO
 
 PIECE_BYTES = 1 << 18
-MAX_LINE_BYTES = 256 << 20  # far above what a daemon accepts
-LARGE_BYTES = 64 << 10  # of the writer's batches: a larger line is a batch of its own
+MAX_LINE_BYTES = 256 << 20  # much more than a daemon accepts
+LARGE_BYTES = 64 << 10  # of a writer's batch: a larger line is sent as a separate batch
 
 
 class LineTooLong(Exception):
-    """The line after those that were cut so far has more than MAX_LINE_BYTES."""
+    """The line after those returned so far has more than MAX_LINE_BYTES."""
 
 
-def cut_lines(source: FileIO | BinaryIO) -> Iterator[tuple[list[bytes], int]]:
-    """The lines that each piece of the input completes, without LF, and the piece's size.
+def split_lines(source: FileIO | BinaryIO) -> Iterator[tuple[list[bytes], int]]:
+    """The lines that each piece of the input completes, without LF, and the size of the piece.
 
-    What follows the last LF is a line too. Pieces of an unfinished line are joined once.
+    Text after the last LF is also a line. Pieces of an incomplete line are joined once.
     """
     unfinished: list[bytes] = []
     size = 0
@@ -43,22 +43,22 @@ def cut_lines(source: FileIO | BinaryIO) -> Iterator[tuple[list[bytes], int]]:
         yield [rest], 0
 
 
-class Origins:
-    """Where each message came from: `line 3 of stdin` for the third message."""
+class InputPositions:
+    """The source of each message: `line 3 of stdin` for the third message."""
 
     def __init__(self) -> None:
         self.messages = 0
         self._starts: list[int] = []
         self._names: list[str] = []
-        self._large: deque[tuple[int, int]] = deque()  # (message, size) of large ones
+        self._large: deque[tuple[int, int]] = deque()  # (message, size) of large messages
 
     def begin(self, name: str) -> None:
-        """The next message is the first line of this."""
+        """The next message is the first line of this file."""
         self._starts.append(self.messages)
         self._names.append(name)
 
     def add(self, lines: Sequence[bytes], stored: int) -> None:
-        """These come next; the first `stored` of all messages need not be remembered."""
+        """Add the next messages, and forget the sizes of the first `stored` ones."""
         if max(map(len, lines), default=0) >= LARGE_BYTES:
             sizes = enumerate(map(len, lines), self.messages)
             self._large += [(n, size) for n, size in sizes if size >= LARGE_BYTES]
@@ -67,7 +67,7 @@ class Origins:
         self.messages += len(lines)
 
     def place(self, message: int) -> str:
-        """Of the message with this number, from 0."""
+        """The line of the message with this number, counted from 0."""
         i = bisect_right(self._starts, message) - 1
         return f"line {message - self._starts[i] + 1} of {self._names[i]}"
 

@@ -1,10 +1,10 @@
-"""Numbers for people: short, with a unit, the same everywhere."""
+"""Numbers as short text with a unit."""
 
 from __future__ import annotations
 
 
 def count_text(count: float) -> str:
-    """1234567 → 1.23M: three digits say enough about a rate."""
+    """1234567 → 1.23M: three significant digits."""
     return _scaled(count, ("", "k", "M", "G", "T", "P", "E"))
 
 

@@ -1,0 +1,1 @@
+"""Everything the commands print: messages, reports, progress bars, notices."""
