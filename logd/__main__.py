@@ -1,6 +1,6 @@
-"""The `logd` command: settle the settings, then hand over to the server; and a few words about it.
+"""The `logd` command: read the settings, then run the server.
 
-`logd` alone serves. `logd config` prints the settings, `logd token` makes a token.
+`logd config` prints the settings, `logd token` creates a token.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _M_ARENA_MAX, _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -8, -1, -3  # of malloc.h
 
 
 def serve(ctx: typer.Context, version: bool, **flags: Any) -> None:
-    """Keep append-only topics on this machine's disk and serve them over a line protocol.
+    """Run the log daemon: store append-only topics on disk, and serve them over TCP and HTTP.
 
-    Every option can also be set as LOGD_<NAME> in the environment, or by its name in the TOML file
-    that --config names. Try it with: log-cli write app hello; log-cli read app
+    Every option can also be set with an environment variable (LOGD_<NAME>) or in the TOML file
+    given with --config. To try it: log-cli write app hello; log-cli read app
     """
     if version:
         print(f"logd {__version__}")
@@ -53,9 +53,9 @@ def serve(ctx: typer.Context, version: bool, **flags: Any) -> None:
         settings = settle()
     except LogdError as error:
         sys.exit(f"logd: {error.text}")
-    _settle_heap()
+    _configure_malloc()
     form = daemon_log.set_up(settings.log_format, settings.log_level, os.environ)
-    faulthandler.enable()  # a watchdog ends a hung daemon by SIGABRT: the log says where
+    faulthandler.enable()  # if a watchdog kills a hung daemon with SIGABRT, the log has a traceback
     try:
         uvloop.run(run())
     except (LogdError, OSError, SyncFailed) as error:
@@ -65,17 +65,20 @@ def serve(ctx: typer.Context, version: bool, **flags: Any) -> None:
             sys.exit(1)
         sys.exit(f"logd: {text}")
     logging.shutdown()
-    os._exit(0)  # all is synced and closed: no thread that a read hangs in keeps the process
+    os._exit(
+        0
+    )  # everything is synced and closed; a thread blocked in a read must not delay the exit
 
 
-def _settle_heap() -> None:
-    """Before there are threads: else glibc gives each a heap of its own, and keeps memory that is
-    free at the end of each, up to twice the largest block that was ever given back.
+def _configure_malloc() -> None:
+    """Use one heap for all threads. Must be called before threads start.
 
-    Measured with 150,000 requests of the fuzzer: 2.7 MB for each of six threads, 0.2 of it in use.
-    What one group of large pushes takes is kept for the next: the kernel would clear it each time.
+    By default, glibc uses a heap per thread and keeps free memory at its end, up to twice the size
+    of the largest block that was freed. Measured with 150,000 requests of the fuzzer: 2.7 MB for
+    each of six threads, 0.2 MB of it in use. The memory of a group of large pushes is kept for the
+    next group, because the kernel would have to clear new pages.
     """
-    with contextlib.suppress(AttributeError):  # a C library that has no such heaps
+    with contextlib.suppress(AttributeError):  # a C library without mallopt
         set_option = ctypes.CDLL(None).mallopt
         set_option(_M_ARENA_MAX, 1)
         set_option(_M_TRIM_THRESHOLD, 4 << 20)
@@ -83,7 +86,7 @@ def _settle_heap() -> None:
 
 
 def show_config(ctx: typer.Context, sample: bool, **flags: Any) -> None:
-    """Print every setting, its value, and where that comes from."""
+    """Print all settings with their values and origins."""
     if sample:
         sys.stdout.write(config_text.sample())
         return
@@ -95,7 +98,7 @@ def show_config(ctx: typer.Context, sample: bool, **flags: Any) -> None:
 
 
 def make_token() -> None:
-    """Print a new token, and the sum of it that goes into the access file."""
+    """Print a new token and its SHA-256 sum for the access file."""
     from logd.access.access_file import new_token, token_sum
 
     token = new_token()
@@ -114,8 +117,8 @@ _CONTEXT = inspect.Parameter("ctx", _Kind, annotation=typer.Context)
 
 
 def _options() -> list[inspect.Parameter]:
-    """One option per setting, so that no setting is written down twice."""
-    option: Any = typer.Option(None, "--config", help="a TOML file with settings", metavar="FILE")
+    """One option per setting, generated from the settings."""
+    option: Any = typer.Option(None, "--config", help="TOML file with settings.", metavar="FILE")
     parameters = [_parameter("config", option, str | None)]
     for field in config.fields():
         flag = config.flag(field.name)
@@ -132,7 +135,7 @@ def _parameter(name: str, option: Any, kind: Any) -> inspect.Parameter:
 
 
 def _with(command: Callable[..., None], *parameters: inspect.Parameter) -> Callable[..., None]:
-    """The command, with these parameters for Typer to see."""
+    """The command with these parameters, which Typer reads from its signature."""
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     return command
@@ -141,8 +144,10 @@ def _with(command: Callable[..., None], *parameters: inspect.Parameter) -> Calla
 def main() -> None:
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     options = _options()
-    sample: Any = typer.Option(False, "--sample", help="print a commented TOML file instead")
-    version: Any = typer.Option(False, "--version", help="print it, and exit")
+    sample: Any = typer.Option(
+        False, "--sample", help="Print a commented TOML file with all defaults instead."
+    )
+    version: Any = typer.Option(False, "--version", help="Print the version and exit.")
     about = _parameter("version", version, bool)
     app.callback(invoke_without_command=True)(_with(serve, _CONTEXT, *options, about))
     shown = _with(show_config, _CONTEXT, _parameter("sample", sample, bool), *options)

@@ -1,8 +1,8 @@
-"""Every setting of the daemon, once: its default, its unit, its help, and whether it can change.
+"""All settings of the daemon: default, unit, help, and whether a change needs a restart.
 
-A value comes from a flag, else from `LOGD_<NAME>`, else from the TOML file, else from here. Nothing
-else in logd knows a default. No value is ever a secret: those are in files that a setting names.
-Imports nothing of logd but its errors and units.
+A value is taken from a flag, else from `LOGD_<NAME>`, else from the TOML file, else from here. No
+other module contains a default. No value is a secret: secrets are in files that a setting names.
+Imports nothing of logd except errors and units.
 """
 
 from __future__ import annotations
@@ -37,135 +37,144 @@ def _setting(
 @dataclass(frozen=True, slots=True)
 class Config:
     data_dir: Path = _setting(
-        Path("data"), units.DIRECTORY, "where the topics are kept", fixed=True
+        Path("data"), units.DIRECTORY, "Directory that contains the topics.", fixed=True
     )
     host: str = _setting(
         "127.0.0.1:1774",
         units.ADDRESS,
-        "address of the line protocol; port 0 takes a free one",
+        "Address of the TCP listener. Port 0 selects a free port.",
         fixed=True,
     )
     http_host: str = _setting(
         "127.0.0.1:1775",
         units.ADDRESS_OR_OFF,
-        "address of HTTP and the web page, or off",
+        "Address of the HTTP listener and the web page, or off.",
         fixed=True,
     )
     http_names: tuple[str, ...] = _setting(
-        (), units.NAMES, "names that HTTP clients may call this machine by, besides its own"
+        (), units.NAMES, "Additional host names that are accepted in HTTP requests."
     )
     syslog_host: str = _setting(
-        "off", units.ADDRESS_OR_OFF, "address to take syslog over TCP at, or off", fixed=True
+        "off",
+        units.ADDRESS_OR_OFF,
+        "Address of the listener for syslog over TCP, or off.",
+        fixed=True,
     )
-    syslog_topic: str = _setting("syslog", units.TOPIC, "the topic that syslog goes to", fixed=True)
+    syslog_topic: str = _setting("syslog", units.TOPIC, "Topic for syslog messages.", fixed=True)
     access_file: str = _setting(
-        "", units.FILE, "a TOML file with tokens and what each may do; none: anybody may do all"
+        "", units.FILE, "TOML file with tokens and permissions. If not set, access is unrestricted."
     )
     tls_cert: str = _setting(
-        "", units.FILE, "a PEM file with the daemon's certificate; with one, all doors speak TLS"
+        "", units.FILE, "PEM file with the server certificate. If set, all listeners use TLS."
     )
-    tls_key: str = _setting("", units.FILE, "a PEM file with its key; none: it is in tls-cert")
+    tls_key: str = _setting(
+        "", units.FILE, "PEM file with the private key. Without it, the key is read from tls-cert."
+    )
     tls_client_ca: str = _setting(
-        "", units.FILE, "a PEM file; clients must then have a certificate that it has signed"
+        "",
+        units.FILE,
+        "PEM file with CA certificates. If set, clients need a certificate signed by one.",
     )
     allow_anonymous: bool = _setting(
         False,
         units.SWITCH,
-        "listen to other machines though nobody has to show a token or a certificate",
+        "Allow listening on a public address without tokens and client certificates.",
         fixed=True,
     )
     fsync: str = _setting(
         "interval",
         units.one_of(*FSYNC_MODES),
-        "when data is synced to disk: never, interval, batches or always",
+        "When data is synced to disk: never, interval, batches or always.",
         topic=True,
         fixed=True,
     )
     fsync_interval_s: float = _setting(
-        1.0, units.TIME, "with fsync=interval: how often", topic=True, fixed=True
+        1.0, units.TIME, "Time between syncs, with fsync=interval.", topic=True, fixed=True
     )
     fsync_batches: int = _setting(
         1000,
         units.COUNT,
-        "with fsync=batches: after how many stored batches",
+        "Number of stored batches between syncs, with fsync=batches.",
         topic=True,
         fixed=True,
     )
     partition_bytes: int = _setting(
-        256 << 20, units.SIZE, "a topic goes on in a new file once one has this size", topic=True
+        256 << 20, units.SIZE, "Size at which a new partition file is started.", topic=True
     )
     partition_age_s: float = _setting(
-        0.0, units.TIME_OR_NONE, "or once it is this old; 0 for never", topic=True
-    )
-    max_partitions: int = _setting(
-        0, units.COUNT_OR_NONE, "a topic keeps at most so many files; 0 for all", topic=True
-    )
-    max_bytes: int = _setting(
-        0, units.SIZE_OR_NONE, "and at most so many bytes; 0 for all", topic=True
-    )
-    max_age_s: float = _setting(
         0.0,
         units.TIME_OR_NONE,
-        "and none whose newest message is older; 0 for any age",
+        "Age at which a new partition file is started; 0: never.",
         topic=True,
     )
+    max_partitions: int = _setting(
+        0, units.COUNT_OR_NONE, "Maximum number of files of a topic; 0: no limit.", topic=True
+    )
+    max_bytes: int = _setting(
+        0, units.SIZE_OR_NONE, "Maximum size of a topic; 0: no limit.", topic=True
+    )
+    max_age_s: float = _setting(
+        0.0, units.TIME_OR_NONE, "Delete files whose newest message is older; 0: never.", topic=True
+    )
     delete_hook: tuple[str, ...] = _setting(
-        (), units.COMMAND, "a program that must exit 0 before a file is deleted", topic=True
+        (), units.COMMAND, "Command that must succeed before a file is deleted.", topic=True
     )
     hook_timeout_s: float = _setting(
-        60.0, units.TIME, "how long the delete hook may take", topic=True
+        60.0, units.TIME, "Maximum run time of the delete hook.", topic=True
     )
     min_free_bytes: int = _setting(
-        1 << 20, units.SIZE_OR_NONE, "with less free on the disk, pushes are refused; 0 for never"
+        1 << 20, units.SIZE_OR_NONE, "Refuse pushes if the disk has less free space; 0: never."
     )
     max_batch_bytes: int = _setting(
-        8 << 20, units.SIZE, "largest body of a PUSH; a change is for new connections"
+        8 << 20, units.SIZE, "Maximum size of a PUSH body. A change applies to new connections."
     )
     max_reply_bytes: int = _setting(
-        64 << 20, units.SIZE, "largest reply to a READ, if more than one batch"
+        64 << 20, units.SIZE, "Maximum size of a READ reply, unless it is a single batch."
     )
     max_unfinished_bytes: int = _setting(
-        64 << 20, units.SIZE, "memory for bodies still on their way, all connections"
+        64 << 20, units.SIZE, "Memory for incomplete request bodies of all connections."
     )
-    max_topics: int = _setting(10_000, units.COUNT, "how many topics there may be")
+    max_topics: int = _setting(10_000, units.COUNT, "Maximum number of topics.")
     allow_topics: tuple[str, ...] = _setting(
-        (), units.GLOBS, "which topics may be made, with * and ?; none: any"
+        (), units.GLOBS, "Patterns (* and ?) of topics that may be created. [] allows all."
     )
     max_topics_per_connection: int = _setting(
-        0, units.COUNT_OR_NONE, "how many topics one connection may push to; 0 for any"
+        0, units.COUNT_OR_NONE, "Maximum number of topics a connection may push to; 0: no limit."
     )
-    max_cursors: int = _setting(1000, units.COUNT, "how many cursors a topic may have", topic=True)
-    max_connections: int = _setting(10_000, units.COUNT, "how many connections there may be")
+    max_cursors: int = _setting(
+        1000, units.COUNT, "Maximum number of cursors per topic.", topic=True
+    )
+    max_connections: int = _setting(10_000, units.COUNT, "Maximum number of connections.")
     max_connections_per_address: int = _setting(
-        0, units.COUNT_OR_NONE, "how many of them from one address; 0 for any"
+        0, units.COUNT_OR_NONE, "Maximum number of connections from one address; 0: no limit."
     )
     connection_rate: int = _setting(
-        0, units.COUNT_OR_NONE, "how many new ones per second are let in; 0 for any"
+        0, units.COUNT_OR_NONE, "Maximum number of new connections per second; 0: no limit."
     )
     max_open_files: int = _setting(
         0,
         units.COUNT_OR_NONE,
-        "descriptors for connections and files together; 0 for what the system allows",
+        "File descriptors for connections and files; 0: the limit of the system.",
         fixed=True,
     )
     idle_timeout_s: float = _setting(
-        300.0, units.TIME, "a connection that does nothing this long is closed"
+        300.0, units.TIME, "Close connections that are idle for this time."
     )
     request_timeout_s: float = _setting(
-        60.0, units.TIME, "so is one that takes this long to send one request"
+        60.0, units.TIME, "Close connections that need more time to send a request."
     )
-    stop_timeout_s: float = _setting(10.0, units.TIME, "how long a stop may take")
+    stop_timeout_s: float = _setting(10.0, units.TIME, "Maximum duration of a shutdown.")
     log_format: str = _setting(
         "auto",
         units.one_of(*LOG_FORMATS),
-        "the daemon's own log: text, json or journal; auto is text on a terminal, journal where"
-        " journald reads it, else json",
+        "Format of the daemon's log: text, json or journal. With auto: text on a terminal, journal"
+        " under journald, else json.",
         fixed=True,
     )
     log_level: str = _setting(
         "info",
         units.one_of(*LOG_LEVELS),
-        "the least severe lines of that log: debug, info, warning or error",
+        "Minimum severity of log lines: debug, info, warning or error.",
     )
 
     sections: tuple[tuple[str, dict[str, Any]], ...] = ()  # TOML's [topics.<glob>], in order
@@ -175,7 +184,7 @@ class Config:
             raise BadRequest("max-unfinished-bytes must not be smaller than max-batch-bytes")
         for name, value in (("tls-key", self.tls_key), ("tls-client-ca", self.tls_client_ca)):
             if value and not self.tls_cert:
-                raise BadRequest(f"{name} is of no use without tls-cert; give both, or neither")
+                raise BadRequest(f"{name} requires tls-cert")
 
     def for_topic(self, name: str) -> Config:
         """The settings of one topic: all sections whose glob fits it, the last one wins."""

@@ -1,18 +1,17 @@
-"""Every error logd can answer with: one class per code of the protocol.
+"""All errors of logd: one class per error code of the protocol.
 
-An error knows the word it has on the wire, the HTTP status it maps to, and whether the connection
-it happened on can go on. Bytes from outside give a value or one of these; nothing else escapes.
-Imports nothing of logd.
+An error has a code, an HTTP status, and a flag that tells whether it closes the connection. Any
+input results in a value or in one of these errors. Imports nothing of logd.
 """
 
 from __future__ import annotations
 
 
 class LogdError(Exception):
-    """Something was refused. `text` is one sentence that says what to do about it.
+    """A request failed. `text` is one sentence that states what to do about it.
 
-    `log_text` is for the daemon's log instead: it may name files of the server, which a client
-    must not see, and must not quote input that may be a secret.
+    `log_text` is the text for the daemon's log: it may name files of the server, which must not be
+    sent to a client, and must not quote input, which may contain a secret.
     """
 
     code = "internal"
@@ -32,7 +31,7 @@ class LogdError(Exception):
         return f"{self.code}: {self.text}"
 
     def line(self) -> bytes:
-        """The reply that carries this error. What a client sent may be quoted in it: escaped."""
+        """The reply line for this error. Input that is quoted in it is escaped."""
         return f"ERR {self.code} {ascii(self.text)[1:-1]}\r\n".encode("ascii")
 
 
@@ -118,17 +117,17 @@ BY_CODE: dict[str, type[LogdError]] = {
 }  # fmt: skip
 
 
-TRY_AGAIN = (Busy, NoSpace, ShuttingDown)  # nothing is wrong with the request
+TRY_AGAIN = (Busy, NoSpace, ShuttingDown)  # the same request may succeed later
 
 
 def from_code(code: str, text: str) -> LogdError:
-    """The error behind an `ERR <code> <text>` reply; an unknown code is an Internal."""
+    """The error of an `ERR <code> <text>` reply; Internal for an unknown code."""
     kind = BY_CODE.get(code)
     return kind(text) if kind else Internal(f"{code} {text}")
 
 
 class DamagedBatch(LogdError):
-    """Bytes that should be a batch and are not. Carries where, so that a repair knows."""
+    """Bytes that are not a valid batch, with their position."""
 
     code = "checksum"
 
@@ -139,18 +138,18 @@ class DamagedBatch(LogdError):
 
 
 class DataDirError(LogdError):
-    """The data directory cannot be used as it is. Stops a start; never sent to a client."""
+    """The data directory cannot be used. Never sent to a client."""
 
     code = "io"
 
 
 class ArchiveError(LogdError):
-    """The archive cannot be used as it is. The text says what to do about it."""
+    """The archive cannot be used."""
 
     code = "io"
 
 
 class SparkError(LogdError):
-    """Spark cannot be had, or a job of it failed. The text says what to do about it."""
+    """Spark is not available, or a Spark job failed."""
 
     code = "internal"

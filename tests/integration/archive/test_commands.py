@@ -71,17 +71,8 @@ def test_archive_says_what_became_of_each_message(tmp_path: Path, daemon: Daemon
         client.push("web", [b"GET /"])
     ran = run("archive", tmp_path / "archive")
     head, app, web = (line.split() for line in ran.out.splitlines())
-    assert head == [
-        "TOPIC",
-        "MESSAGES",
-        "ALREADY",
-        "WRITTEN",
-        "LOST",
-        "GONE",
-        "HELD",
-        "FILES",
-        "BYTES",
-    ]
+    counts = ["MESSAGES", "ARCHIVED", "WRITTEN", "LOST", "EXPIRED", "PENDING"]
+    assert head == ["TOPIC", *counts, "FILES", "BYTES"]
     assert app[:8] == ["app", "3", "0", "3", "0", "0", "0", "1"]
     assert web[:8] == ["web", "1", "0", "1", "0", "0", "0", "1"]
     assert ran.err.splitlines() == [
@@ -105,7 +96,7 @@ def test_history_has_the_forms_of_read(archive: Path, run: Run) -> None:
     assert (ran.code, ran.out) == (0, "hello\nstatus=500\n")
     assert ran.err.splitlines() == [
         "log-cli: starting Spark (on this machine)",
-        "log-cli: found 2 messages, looked at 3 archived and 1 other in the daemon",
+        "log-cli: found 2 messages; searched 3 in the archive and 1 in the daemon",
     ]
     ran = run("history", archive, "app", "-q", "-o", "json", "--limit", "3")
     messages = [json.loads(line) for line in ran.out.splitlines()]
@@ -138,7 +129,7 @@ def test_history_into_a_topic(archive: Path, daemon: Daemon, run: Run) -> None:
     assert contents(daemon.address, "found") == everything
     ran = run("history", archive, "web", "--into", "found")
     assert ran.code == 1
-    assert "topic found has messages already; choose a new name for --into, or add" in ran.err
+    assert "topic found is not empty: use --append" in ran.err
     assert run("history", archive, "web", "--into", "found", "--append").code == 0
     assert contents(daemon.address, "found") == [*everything, b"GET /"]
 
@@ -146,7 +137,7 @@ def test_history_into_a_topic(archive: Path, daemon: Daemon, run: Run) -> None:
 def test_import_says_what_was_written(archive: Path, daemon: Daemon, run: Run) -> None:
     ran = run("import", archive, "app", "--into", "again")
     assert [line.split() for line in ran.out.splitlines()] == [
-        ["TOPIC", "INTO", "MESSAGES", "ALREADY", "WRITTEN"],
+        ["TOPIC", "INTO", "MESSAGES", "SKIPPED", "WRITTEN"],
         ["app", "again", "3", "0", "3"],
     ]
     ran = run("import", archive, "app", "--into", "again", "-o", "json")
@@ -201,15 +192,15 @@ def test_wrong_options(tmp_path: Path, archive: Path, run: Run) -> None:
     unknown.write_text('flavour = "sweet"\n')
     url = "s3://bucket/logs"
     cases: list[tuple[list[object], str]] = [
-        (["history", archive, "--grep", "("], "--grep ( is no regular expression"),
+        (["history", archive, "--grep", "("], "invalid regular expression '(' for --grep"),
         (["history", archive, "--where", "nonsense = 1"], "nonsense"),
         (["history", archive, "--where", "value ="], "Syntax error"),
-        (["history", archive, "--format", "{nope}"], "--format has a field that is not known"),
-        (["history", archive, "--since", "yesterday"], "--since yesterday is no time"),
-        (["history", archive, "--until", "soon"], "--until soon is no time"),
-        (["history", archive, "--to-file", "a", "--into", "b"], "not both"),
-        (["history", archive, "--master", "banana"], "--master banana is no Spark master"),
-        (["archive", url, "--store-options", bad], "is no TOML"),
+        (["history", archive, "--format", "{nope}"], "unknown field in --format"),
+        (["history", archive, "--since", "yesterday"], "invalid time 'yesterday' for --since"),
+        (["history", archive, "--until", "soon"], "invalid time 'soon' for --until"),
+        (["history", archive, "--to-file", "a", "--into", "b"], "cannot be used together"),
+        (["history", archive, "--master", "banana"], "invalid Spark master 'banana'"),
+        (["archive", url, "--store-options", bad], "is not valid TOML"),
         (["archive", url, "--store-options", unknown], "flavour"),
         (["archive", "nonsense://x"], "nonsense://x cannot be opened"),
     ]
@@ -265,7 +256,7 @@ def test_the_hook_by_hand(tmp_path: Path) -> None:
     file = tmp_path / "00000000000000000000.log"
     file.touch()
     ran = log_cli("archive-partition", tmp_path / "archive", file)
-    one_line(ran, 1, "this is for the daemon to run", "use `log-cli archive`")
+    one_line(ran, 1, "this command is run by the daemon", "use `log-cli archive`")
 
 
 def test_log_cli_stays_quick(tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ def test_two_forwarders_on_one_state_directory(daemon: Daemon, tmp_path: Path, p
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--parse", "xml"], "--parse xml is not known"),
-        (["--field", "novalue"], "--field novalue is not NAME=VALUE"),
-        (["--field", "line=x"], "--field line= would hide the line itself"),
+        (["--parse", "xml"], "invalid value 'xml' for --parse"),
+        (["--field", "novalue"], "invalid value 'novalue' for --field"),
+        (["--field", "line=x"], "--field cannot set line"),
         (["--host", "a b"], "'a b' is not an address"),
         (["--topic", "a/b"], "topic"),
     ],

@@ -495,10 +495,10 @@ def test_one_of_each_is_said_as_one(source: Daemon, tmp_path: Path) -> None:
     words = ("--data-dir", str(source.data_dir), "--to", str(tmp_path / "copy"))
     lines = log_cli("", "backup", *words, "--check")[1].decode().splitlines()
     assert re.fullmatch(
-        r"app: 1 message from 0 on in 1 file; new are [0-9]+ bytes and 1 file", lines[0]
+        r"app: 1 message from offset 0 in 1 file; new: [0-9]+ bytes in 1 new file", lines[0]
     )
     assert lines[1].startswith("1 topic, 1 message, ")
-    assert lines[2].startswith("app: sound, 1 message, ")
+    assert lines[2].startswith("app: ok, 1 message, ")
 
 
 def test_backup_and_restore_by_command(source: Daemon, tmp_path: Path) -> None:
@@ -506,18 +506,18 @@ def test_backup_and_restore_by_command(source: Daemon, tmp_path: Path) -> None:
     words = ("--data-dir", str(source.data_dir), "--to", str(tmp_path / "copy"))
     code, out, err = log_cli("", "backup", *words, "--check")
     assert (code, err) == (0, "")
-    assert out.splitlines()[0].startswith(b"app: 60 messages from 0 on in ")
+    assert out.splitlines()[0].startswith(b"app: 60 messages from offset 0 in ")
     assert out.splitlines()[1].startswith(b"1 topic, 60 messages, ")
-    assert out.splitlines()[2].startswith(b"app: sound, 60 messages, ")
+    assert out.splitlines()[2].startswith(b"app: ok, 60 messages, ")
     code, out, _ = log_cli(
         "", "restore", "--from", str(tmp_path / "copy"), "--data-dir", str(tmp_path / "new")
     )
     assert code == 0
-    assert b"app: sound, 60 messages" in out
+    assert b"app: ok, 60 messages" in out
     code, _, err = log_cli(
         "", "restore", "--from", str(tmp_path / "copy"), "--data-dir", str(tmp_path / "new")
     )
-    assert (code, "has topics already" in err) == (1, True)
+    assert (code, "already contains topics" in err) == (1, True)
     with daemon(tmp_path / "new") as restored:
         assert_messages(restored, "app", 0, 60)
     assert log_cli("", "backup", *words)[0] == 0, "a restore does not use the copy up"

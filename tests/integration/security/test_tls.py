@@ -289,8 +289,8 @@ def served(daemon: Daemon) -> str:
     ("flags", "named"),
     [
         (["--tls-cert", "/nowhere.pem"], "tls-cert /nowhere.pem"),
-        (["--tls-key", "{server}"], "tls-key is of no use without tls-cert"),
-        (["--tls-client-ca", "{ca}"], "tls-client-ca is of no use without tls-cert"),
+        (["--tls-key", "{server}"], "tls-key requires tls-cert"),
+        (["--tls-client-ca", "{ca}"], "tls-client-ca requires tls-cert"),
         (["--tls-cert", "{ca}"], "tls-cert"),
         (["--tls-cert", "{server}", "--tls-key", "{client}"], "tls-key"),
         (["--tls-cert", "{server}", "--tls-client-ca", "/nowhere.pem"], "tls-client-ca /nowhere"),

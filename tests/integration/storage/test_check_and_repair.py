@@ -55,8 +55,8 @@ def test_sound_topics(tmp_path: Path, clean: State) -> None:
             ran = log_cli(command, "--data-dir", data)
         assert ran == (
             SOUND,
-            f"app: sound, 76 messages, {size_of(clean)} bytes\n"
-            f"other: sound, 2 messages, {other} bytes\n",
+            f"app: ok, 76 messages, {size_of(clean)} bytes\n"
+            f"other: ok, 2 messages, {other} bytes\n",
             "",
         )
     report = json_lines(log_cli("check", "--data-dir", data, "-o", "json").out)["app"]
@@ -77,8 +77,8 @@ def test_a_torn_tail_is_found_by_check_and_cut_by_repair(tmp_path: Path, killed:
     with unchanged(data):
         checked = log_cli("check", "--data-dir", data)
         assert checked.code == LOSS
-        assert f"app: found a torn tail of 15 bytes behind 75 messages, {kept} bytes" in checked.out
-        assert "other: sound" in checked.out
+        assert f"app: found a torn tail of 15 bytes after 75 messages, {kept} bytes" in checked.out
+        assert "other: ok" in checked.out
         report = json_lines(log_cli("check", "--data-dir", data, "-o", "json").out)["app"]
         assert not report["sound"]
         assert report["torn_tail"]["bytes"] == 15
@@ -86,13 +86,13 @@ def test_a_torn_tail_is_found_by_check_and_cut_by_repair(tmp_path: Path, killed:
         tried = log_cli("repair", "--data-dir", data, "--dry-run")
         assert tried.code == SOUND
         assert "app: found a torn tail of 15 bytes" in tried.out
-        assert "nothing was changed" in tried.err
+        assert "no file was changed" in tried.err
         assert log_cli("repair", "--data-dir", data, "-n", "-q").err == ""
 
     repaired = log_cli("repair", "--data-dir", data)
     assert repaired.code == SOUND
-    assert "app: cut a torn tail of 15 bytes behind 75 messages" in repaired.out
-    assert f"app: a copy is in quarantine/{copy}" in repaired.out
+    assert "app: removed a torn tail of 15 bytes after 75 messages" in repaired.out
+    assert f"app: saved a copy in quarantine/{copy}" in repaired.out
     assert path.read_bytes() == whole
     assert (path.parent / "quarantine" / copy).read_bytes() == torn
     assert log_cli("check", "--data-dir", data).code == SOUND

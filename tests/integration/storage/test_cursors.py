@@ -232,7 +232,7 @@ def test_check_and_repair(directory: Path) -> None:
     data = directory.parents[1]
     sound = log_cli("check", "--data-dir", data)
     assert sound.code == 0
-    assert "app: sound" in sound.out
+    assert "app: ok" in sound.out
     spoil(directory)
     with unchanged(data):
         for command in (["check"], ["repair"], ["repair", "--dry-run", "--accept-loss"]):
