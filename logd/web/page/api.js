@@ -1,8 +1,8 @@
-// The daemon's HTTP routes, as functions. An answer that is not 2xx is a Refused with its sentence.
+// The HTTP routes of the daemon as functions. A response that is not 2xx throws a RequestError.
 
-const ANSWER_MS = 10_000; // for what is answered at once
+const TIMEOUT_MS = 10_000; // of requests that are answered immediately
 
-export class Refused extends Error {
+export class RequestError extends Error {
   constructor(status, code, text) {
     super(text);
     this.status = status;
@@ -22,12 +22,12 @@ export function followPath(name, query) {
   return `/topics/${encodeURIComponent(name)}/follow?${new URLSearchParams(query)}`;
 }
 
-// Each message, and now and then {progress: {offset, next}}. Ends early when `signal` aborts.
+// Each message, and periodically {progress: {offset, next}}. Stops when `signal` aborts.
 export async function* messages(name, query, signal) {
   const path = messagesPath(name, { ...query, format: "ndjson", progress: "1" });
   const response = await checked(await fetch(path, { signal }));
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let parts = []; // of a line that has not ended; a long one comes in many pieces
+  let parts = []; // of an incomplete line; a long line arrives in many pieces
   try {
     for (;;) {
       const { done, value } = await reader.read();
@@ -48,10 +48,10 @@ export async function oneMessage(name, offset, signal) {
   for await (const found of messages(name, { from: offset, until: offset + 1 }, signal)) {
     if ("offset" in found) return found;
   }
-  throw new Refused(404, "not-found", `offset ${offset} is not there any more`);
+  throw new RequestError(404, "not-found", `offset ${offset} no longer exists`);
 }
 
-// The offset of the first message at this time or later; null where there is none.
+// The offset of the first message at this time or later; null if there is none.
 export async function offsetAt(name, timeMs, signal) {
   const query = { since: `@${Math.max(0, Math.floor(timeMs))}`, limit: 1 };
   for await (const found of messages(name, query, signal)) {
@@ -61,7 +61,7 @@ export async function offsetAt(name, timeMs, signal) {
 }
 
 async function json(path, signal) {
-  const limits = [AbortSignal.timeout(ANSWER_MS)];
+  const limits = [AbortSignal.timeout(TIMEOUT_MS)];
   if (signal) limits.push(signal);
   const response = await fetch(path, { signal: AbortSignal.any(limits), cache: "no-store" });
   return (await checked(response)).json();
@@ -69,8 +69,8 @@ async function json(path, signal) {
 
 async function checked(response) {
   if (response.ok) return response;
-  const said = await response.json().catch(() => ({}));
-  throw new Refused(
-    response.status, said.error ?? "internal", said.text ?? `the daemon answered ${response.status}`,
+  const body = await response.json().catch(() => ({}));
+  throw new RequestError(
+    response.status, body.error ?? "internal", body.text ?? `the daemon returned HTTP status ${response.status}`,
   );
 }

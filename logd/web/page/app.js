@@ -1,19 +1,19 @@
-// The page: its fields and buttons on one side, the topic that is shown on the other.
+// The page: connects its fields and buttons with the topic view and the topic list.
 
 import * as api from "./api.js";
-import { detail } from "./detail.js";
+import { detail } from "./message_detail.js";
 import { Dialogs } from "./dialogs.js";
-import * as keys from "./keys.js";
-import { patternsOf } from "./marks.js";
-import { Rows } from "./rows.js";
-import * as states from "./state.js";
+import * as shortcuts from "./shortcuts.js";
+import { patternsOf } from "./highlight.js";
+import { MessageList } from "./message_list.js";
+import * as urlState from "./url_state.js";
 import { count, several, short, size } from "./text.js";
-import { draw, plot, Topics } from "./topics.js";
-import { View } from "./view.js";
+import { draw, plot, TopicList } from "./topic_list.js";
+import { TopicView } from "./topic_view.js";
 
 const TYPING_MS = 350;
-const SAY_AGAIN_MS = 15_000; // how often a screen reader hears of new messages
-const SHOW_SCAN_MS = 300;
+const ANNOUNCE_MS = 15_000; // between announcements of new messages to screen readers
+const SHOW_SEARCH_MS = 300;
 const TOAST_MS = 4000;
 
 const $ = (id) => document.getElementById(id);
@@ -23,59 +23,59 @@ const settings = {
   keys: localStorage.getItem("keys") !== "0",
 };
 
-let state = states.read();
-let place = null; // where the list is now, for the address
-let placing = 0;
+let state = urlState.read();
+let place = null; // offset at the top of the list, for the URL
+let placeTimer = 0;
 
-// -- saying things ----------------------------------------------------------------------------------
+// -- notifications ----------------------------------------------------------------------------------
 
-let toasting = 0;
-function say(sentence) {
+let toastTimer = 0;
+function notify(sentence) {
   $("announce").textContent = sentence;
   $("toast").textContent = sentence;
   $("toast").hidden = false;
-  clearTimeout(toasting);
-  toasting = setTimeout(() => { $("toast").hidden = true; }, TOAST_MS);
+  clearTimeout(toastTimer);
+  toastTimer = setTimeout(() => { $("toast").hidden = true; }, TOAST_MS);
 }
 
-let arrived = 0, saidMs = -SAY_AGAIN_MS;
-function tellArrivals(number) {
+let arrived = 0, announcedMs = -ANNOUNCE_MS;
+function announceArrivals(number) {
   arrived += number;
-  if (performance.now() - saidMs < SAY_AGAIN_MS) return;
+  if (performance.now() - announcedMs < ANNOUNCE_MS) return;
   $("announce").textContent = several(arrived, "new message");
-  saidMs = performance.now();
+  announcedMs = performance.now();
   arrived = 0;
 }
 
-// -- the topic that is shown ------------------------------------------------------------------------
+// -- current topic ----------------------------------------------------------------------------------
 
-const rows = new Rows($("messages"), settings, (record, box) => {
+const rows = new MessageList($("messages"), settings, (record, box) => {
   view.pause();
-  detail(record, box, state, { context: (offset) => go({ ...state, around: offset, at: null }), said: say });
+  detail(record, box, state, { context: (offset) => go({ ...state, around: offset, at: null }), notify });
 });
-rows.tooSlow = () => say("Highlighting is off: this expression takes the browser too long.");
+rows.tooSlow = () => notify("Highlighting is disabled: the expression takes too long in this browser.");
 
-const view = new View($("box"), rows, {
+const view = new TopicView($("box"), rows, {
   go,
   moved: remember,
-  changed: show,
+  changed: showTopic,
   failed,
-  said: say,
-  arrived: tellArrivals,
-  scanning: showScan,
+  notify,
+  arrived: announceArrivals,
+  searching: showSearch,
 });
 
-// Go somewhere else: a step that the back button takes back.
-function go(to, how = states.push) {
+// Open another view; the back button returns from it.
+function go(to, how = urlState.push) {
   keepPlace();
   how(to);
   open();
 }
 
 function open() {
-  clearTimeout(placing);
+  clearTimeout(placeTimer);
   const before = state;
-  state = states.read();
+  state = urlState.read();
   place = state.at;
   document.title = state.topic ? `${state.topic} · logd` : "logd";
   document.body.dataset.view = state.topic ? "topic" : "overview";
@@ -103,35 +103,35 @@ function fillFields() {
     ? "" : `Around offset ${count(state.around)}${state.filter ? ", without the filter" : ""}`;
 }
 
-// The address follows the list, without a step for the back button.
+// Store the position of the list in the URL, without a new history entry.
 function remember(offset) {
   place = offset;
-  clearTimeout(placing);
-  placing = setTimeout(keepPlace, 200);
+  clearTimeout(placeTimer);
+  placeTimer = setTimeout(keepPlace, 200);
 }
 
 function keepPlace() {
-  clearTimeout(placing);
+  clearTimeout(placeTimer);
   if (!state.topic || state.around !== null || place === state.at) return;
   state = { ...state, at: place };
   view.state = state;
-  states.replace(state);
+  urlState.replace(state);
 }
 
 function failed(error) {
   console.debug(error);
-  if (error instanceof api.Refused && error.code === "bad-request" && state.filter) {
+  if (error instanceof api.RequestError && error.code === "bad-request" && state.filter) {
     $("filter-error").textContent = error.message;
     $("filter").setAttribute("aria-invalid", "true");
-  } else if (error instanceof api.Refused && error.code === "not-found") {
-    rows.note(`There is no topic ${state.topic} now. It shows up here when somebody writes to it.`);
-  } else if (error instanceof api.Refused) {
-    rows.note(`The daemon says: ${error.message}`);
+  } else if (error instanceof api.RequestError && error.code === "not-found") {
+    rows.note(`Topic ${state.topic} does not exist. Its first message creates it and appears here.`);
+  } else if (error instanceof api.RequestError) {
+    rows.note(`Error from the daemon: ${error.message}`);
   }
-  topics.look();
+  topics.poll();
 }
 
-function show() {
+function showTopic() {
   const { info, live, fresh } = view;
   $("follow").textContent = live ? "❚❚ Pause" : "▶ Follow";
   $("follow").classList.toggle("live", live);
@@ -144,7 +144,7 @@ function show() {
     $("older").hidden = true;
     return;
   }
-  const fault = info.damages ? " · some of it is damaged, see log-cli check" : "";
+  const fault = info.damages ? " · damaged, run log-cli check" : "";
   $("topic-facts").textContent =
     `offsets ${count(info.first)} to ${count(info.next)} · ${size(info.bytes)}${fault}`;
   showEdges(info);
@@ -152,31 +152,31 @@ function show() {
 
 function showEdges(info) {
   const atStart = view.low <= info.first;
-  const isSearching = view.scans.size > 0;
+  const isSearching = view.searches.size > 0;
   $("older").hidden = atStart || isSearching;
-  $("older").textContent = state.filter && state.around === null ? "Search further back" : "Older";
+  $("older").textContent = state.filter && state.around === null ? "Search older messages" : "Older";
   $("older-text").textContent = atStart && !view.hasFailed ? beginning(info) : "";
   const atEnd = !view.live && view.high >= info.next && rows.all.length > 0;
   $("newer-text").textContent = atEnd ? "End of the topic" : "";
 }
 
 function beginning(info) {
-  if (rows.all.length) return info.first ? "Older messages have expired" : "Beginning of the topic";
-  if (info.next === info.first) return "Nothing in this topic yet";
-  return state.filter ? "Nothing matches so far" : "";
+  if (rows.all.length) return info.first ? "Older messages have expired" : "Start of the topic";
+  if (info.next === info.first) return "This topic has no messages";
+  return state.filter ? "No matches" : "";
 }
 
-let scanTimer = 0;
-function showScan(fraction, found) {
+let searchTimer = 0;
+function showSearch(fraction, found) {
   if (fraction === null) {
-    clearTimeout(scanTimer);
-    scanTimer = 0;
+    clearTimeout(searchTimer);
+    searchTimer = 0;
     $("scan").hidden = true;
     return;
   }
   $("scan-bar").value = fraction;
-  $("scan-text").textContent = `searched ${Math.floor(100 * fraction)} % · ${count(found)} found`;
-  if (!scanTimer && $("scan").hidden) scanTimer = setTimeout(() => { $("scan").hidden = false; }, SHOW_SCAN_MS);
+  $("scan-text").textContent = `${Math.floor(100 * fraction)}% searched · ${count(found)} found`;
+  if (!searchTimer && $("scan").hidden) searchTimer = setTimeout(() => { $("scan").hidden = false; }, SHOW_SEARCH_MS);
 }
 
 // -- topics -----------------------------------------------------------------------------------------
@@ -184,11 +184,11 @@ function showScan(fraction, found) {
 const messagesPlot = plot("messages"), bytesPlot = plot("bytes");
 $("messages-plot").append(messagesPlot);
 $("bytes-plot").append(bytesPlot);
-let heardMs = 0;
+let answeredMs = 0;
 
-const topics = new Topics($("topic-list"), $("topic-more"), {
+const topics = new TopicList($("topic-list"), $("topic-more"), {
   sampled(entries) {
-    heardMs = Date.now();
+    answeredMs = Date.now();
     $("no-topics").hidden = entries.size > 0;
     showTotals([...entries.values()].map(({ now }) => now));
     $("topic-search").hidden = entries.size < 2;
@@ -200,20 +200,20 @@ const topics = new Topics($("topic-list"), $("topic-more"), {
     $("messages-rate").textContent = `${short(entry.messages.at(-1) ?? 0)} messages/s`;
     $("bytes-rate").textContent = `${size(entry.bytes.at(-1) ?? 0)}/s`;
   },
-  away() {
-    const since = heardMs ? ` It last did at ${new Date(heardMs).toLocaleTimeString()}.` : "";
-    $("away").textContent = `The daemon does not answer.${since} What is here stays; the rest comes when it is back.`;
+  disconnected() {
+    const since = answeredMs ? ` Last response at ${new Date(answeredMs).toLocaleTimeString()}.` : "";
+    $("away").textContent = `The daemon does not respond.${since} Reconnecting automatically.`;
     $("away").hidden = false;
-    $("daemon").textContent = "away";
+    $("daemon").textContent = "disconnected";
     $("daemon").className = "bad";
   },
-  back(again) {
+  connected(isAgain) {
     $("away").hidden = true;
     $("daemon").textContent = "connected";
     $("daemon").className = "good";
-    if (!again) return;
-    say("The daemon is back.");
-    if (state.topic) view.back();
+    if (!isAgain) return;
+    notify("Reconnected to the daemon.");
+    if (state.topic) view.reconnected();
   },
 });
 
@@ -228,7 +228,7 @@ document.addEventListener("click", (event) => {
   const anchor = event.target.closest("a.topic, #home");
   if (!anchor || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
   event.preventDefault();
-  go({ ...states.read(""), topic: anchor.dataset.topic ?? "" });
+  go({ ...urlState.read(""), topic: anchor.dataset.topic ?? "" });
 });
 addEventListener("popstate", open);
 $("topic-search").addEventListener("input", (event) => topics.search(event.target.value));
@@ -240,40 +240,40 @@ $("curl-line").textContent = `curl -d hello ${location.origin}/topics/app`;
 
 // -- filter and highlight ---------------------------------------------------------------------------
 
-let typing = 0, isSameWord = false; // what is typed in one go is one step back
-function filtered() {
+let typing = 0, isSameWord = false; // one history entry per word that is typed
+function applyFilter() {
   clearTimeout(typing);
   const filter = $("filter").value.trim();
   if (filter === state.filter) return;
   go({ ...state, filter, at: view.live ? null : (state.around ?? place), around: null },
-    isSameWord ? states.replace : states.push);
+    isSameWord ? urlState.replace : urlState.push);
   isSameWord = true;
 }
 $("filter").addEventListener("input", () => {
   clearTimeout(typing);
-  typing = setTimeout(filtered, TYPING_MS);
+  typing = setTimeout(applyFilter, TYPING_MS);
 });
-$("filter").addEventListener("change", filtered);
+$("filter").addEventListener("change", applyFilter);
 $("filter").addEventListener("focus", () => { isSameWord = false; });
 $("filter-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  filtered();
+  applyFilter();
   isSameWord = false;
 });
 
-function toggled(name) {
+function toggleOption(name) {
   const to = { ...state, [name]: !state[name] };
   if (state.filter) go(to);
   else restyle(to);
 }
-$("regex").addEventListener("click", () => toggled("regex"));
-$("match-case").addEventListener("click", () => toggled("matchCase"));
+$("regex").addEventListener("click", () => toggleOption("regex"));
+$("match-case").addEventListener("click", () => toggleOption("matchCase"));
 
-// What changes no message needs no loading.
+// Changes that affect only the appearance need no loading.
 function restyle(to) {
   state = to;
   view.state = to;
-  states.replace(to);
+  urlState.replace(to);
   fillFields();
   rows.setPatterns(patternsOf(to));
 }
@@ -289,33 +289,33 @@ $("older").addEventListener("click", () => view.reached(() => view.older()));
 $("scan-cancel").addEventListener("click", () => view.cancel());
 $("leave-context").addEventListener("click", () => history.length > 1 ? history.back() : go({ ...state, around: null }));
 
-function setting(name, button) {
+function toggleSetting(name, button) {
   settings[name] = !settings[name];
   localStorage.setItem(name, settings[name] ? "1" : "0");
   showSettings();
   if (button === "utc") rows.showTimes();
-  show();
+  showTopic();
 }
 function showSettings() {
   $("wrap").setAttribute("aria-pressed", String(settings.wrap));
   $("utc").setAttribute("aria-pressed", String(settings.utc));
   $("keys-on").checked = settings.keys;
 }
-$("wrap").addEventListener("click", () => setting("wrap"));
-$("utc").addEventListener("click", () => setting("utc", "utc"));
-$("keys-on").addEventListener("change", () => setting("keys"));
+$("wrap").addEventListener("click", () => toggleSetting("wrap"));
+$("utc").addEventListener("click", () => toggleSetting("utc", "utc"));
+$("keys-on").addEventListener("change", () => toggleSetting("keys"));
 
 const dialogs = new Dialogs({ view, rows, settings, state: () => state, go });
 $("seek-button").addEventListener("click", () => dialogs.seek());
 $("download-button").addEventListener("click", () => dialogs.download());
 $("help-button").addEventListener("click", () => $("help").showModal());
-keys.describe($("help-keys").tBodies[0]);
+shortcuts.describe($("help-keys").tBodies[0]);
 
 // -- keyboard ---------------------------------------------------------------------------------------
 
 const inTopic = (act) => () => state.topic && view.info && act();
 const field = (id) => inTopic(() => { $(id).focus(); $(id).select(); });
-keys.listen({
+shortcuts.listen({
   toggle: inTopic(toggleFollow),
   filter: field("filter"),
   mark: field("mark"),
@@ -330,8 +330,8 @@ keys.listen({
     document.body.classList.add("choosing");
     ($("topic-search").hidden ? $("topic-list").querySelector("a") : $("topic-search"))?.focus();
   },
-  wrap: inTopic(() => setting("wrap")),
-  utc: inTopic(() => setting("utc", "utc")),
+  wrap: inTopic(() => toggleSetting("wrap")),
+  utc: inTopic(() => toggleSetting("utc", "utc")),
   download: inTopic(() => dialogs.download()),
   escape(event) {
     if (view.cancel()) return;
@@ -347,4 +347,4 @@ $("messages").addEventListener("keydown", (event) => {
 
 showSettings();
 open();
-topics.look();
+topics.poll();

@@ -1,8 +1,8 @@
 // The dialogs: go to an offset or a time, and download.
 
 import * as api from "./api.js";
-import { make } from "./rows.js";
-import { grep } from "./state.js";
+import { make } from "./message_list.js";
+import { grep } from "./url_state.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -14,13 +14,13 @@ export class Dialogs {
       dialog.querySelector("[data-close]").addEventListener("click", () => dialog.close());
       dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
     }
-    const sent = (id, act) => $(id).addEventListener("submit", (event) => {
+    const onSubmit = (id, act) => $(id).addEventListener("submit", (event) => {
       event.preventDefault();
       act(event.target);
     });
-    sent("seek-offset-form", () => this.seekOffset());
-    sent("seek-time-form", () => this.seekTime());
-    sent("download-form", (form) => this.startDownload(new FormData(form).get("form")));
+    onSubmit("seek-offset-form", () => this.seekOffset());
+    onSubmit("seek-time-form", () => this.seekTime());
+    onSubmit("download-form", (form) => this.startDownload(new FormData(form).get("form")));
     for (const button of document.querySelectorAll("[data-ago]")) {
       button.addEventListener("click", () => this.quick(button.dataset.ago));
     }
@@ -73,9 +73,9 @@ export class Dialogs {
     try {
       const offset = await api.offsetAt(this.page.state().topic, timeMs);
       if (offset !== null) this.toOffset(offset);
-      else $("seek-error").textContent = "Nothing is as new as that.";
+      else $("seek-error").textContent = "There are no messages at or after this time.";
     } catch (error) {
-      $("seek-error").textContent = `That did not work: ${error.message}`;
+      $("seek-error").textContent = `The search failed: ${error.message}`;
     }
   }
 
@@ -90,7 +90,7 @@ export class Dialogs {
   download() {
     const { topic, filter } = this.page.state();
     const what = filter ? `Messages that match “${filter}”` : "All messages";
-    $("download-what").textContent = `${what} of ${topic}, in this range:`;
+    $("download-what").textContent = `${what} of ${topic} in this range:`;
     $("download-from").value = this.page.view.info.first;
     $("download-until").value = this.page.view.info.next;
     $("download").showModal();
@@ -99,11 +99,11 @@ export class Dialogs {
   startDownload(format) {
     const state = this.page.state();
     const [from, until] = [$("download-from").value, $("download-until").value];
-    const asked = grep({ ...state, around: null });
+    const query = grep({ ...state, around: null });
     const anchor = make("a");
-    anchor.href = api.messagesPath(state.topic, { ...asked, from, until, limit: 0, format });
+    anchor.href = api.messagesPath(state.topic, { ...query, from, until, limit: 0, format });
     anchor.download = `${state.topic}-${from}.${format === "text" ? "log" : "ndjson"}`;
-    anchor.click(); // the browser streams it to a file
+    anchor.click(); // the browser streams the response to a file
     $("download").close();
   }
 }

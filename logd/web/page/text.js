@@ -1,14 +1,13 @@
-// Messages as text that is safe and readable: pure functions from bytes or strings to pieces.
+// Converts messages to safe, readable text. Pure functions.
 //
-// Whatever comes out is only ever put into the page as text. What a terminal would obey is shown:
-// colours as colours, other control characters as their pictures, marks that turn the direction of
-// writing around by their numbers.
+// The results are inserted as text only, never as HTML. ANSI colours are shown as colours, other control
+// characters as symbols, and characters that change the text direction as code points.
 
-const ODD = /\x1b\[([0-9;]{0,64})m|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]|[\ud800-\udbff](?![\udc00-\udfff])/g;
-const MOST_RUNS = 100; // in one text: each becomes an element
+const SPECIAL = /\x1b\[([0-9;]{0,64})m|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]|[\ud800-\udbff](?![\udc00-\udfff])/g;
+const MAX_RUNS = 100; // in one text; each one becomes an element
 const COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 
-// {plain, runs}: the text to show, and which parts of it have a class.
+// {plain, runs}: the text to show, and its parts that have a class.
 export function pieces(text) {
   const runs = [];
   let plain = "", from = 0, colour = "", colourFrom = 0;
@@ -18,7 +17,7 @@ export function pieces(text) {
     }
     colourFrom = plain.length;
   };
-  for (const found of text.matchAll(ODD)) {
+  for (const found of text.matchAll(SPECIAL)) {
     plain += text.slice(from, found.index);
     from = found.index + found[0].length;
     endColour();
@@ -35,7 +34,7 @@ export function pieces(text) {
   }
   plain += text.slice(from);
   endColour();
-  return { plain, runs: runs.slice(0, MOST_RUNS) };
+  return { plain, runs: runs.slice(0, MAX_RUNS) };
 }
 
 function picture(character) {
@@ -54,7 +53,7 @@ function sgr(parameters, before) {
     else if (number >= 90 && number <= 97) name = `ansi-${COLOURS[number - 90]}`;
     else if (number === 39) name = "";
     else if (number === 1 && !name) name = "ansi-bold";
-    else if (number === 38 || number === 48) return name; // other palettes: left as it was
+    else if (number === 38 || number === 48) return name; // other palettes are ignored
   }
   return name;
 }
@@ -63,7 +62,7 @@ export function bytesOf(base64) {
   return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
 
-// Bytes that are not UTF-8: printable ASCII as it is, everything else as \xNN.
+// Bytes that are not UTF-8: printable ASCII unchanged, everything else as \xNN.
 export function escaped(bytes) {
   let out = "";
   for (const byte of bytes) {
@@ -98,8 +97,8 @@ export function isJson(text) {
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
 
-// [{text, name}]: JSON on lines of its own, its numbers and names exactly as they were sent (parsing
-// and printing would round large numbers and drop names that come twice).
+// [{text, name}]: indented JSON with unchanged numbers and names (JSON.parse would round large numbers
+// and drop duplicate names).
 export function prettyJson(text) {
   const out = [];
   const tokens = text.match(TOKEN) ?? [];
@@ -132,7 +131,7 @@ const LEVELS = [
   ["debug", /\b(debug|trace)\b/i],
 ];
 
-// Of the beginning of a message only: further in, such words mean other things.
+// Only the beginning of a message is examined: later, these words have other meanings.
 export function level(text) {
   const start = text.slice(0, 120);
   for (const [name, pattern] of LEVELS) if (pattern.test(start)) return name;
@@ -158,7 +157,7 @@ export function short(number) {
   return `${value >= 99.95 ? Math.round(value) : value.toFixed(1)}${unit}`;
 }
 
-// 11-16 05:57:31.123, in local time or UTC; a time beyond the calendar stays as it came.
+// 11-16 05:57:31.123 in local time or UTC; a time that Date cannot represent is returned unchanged.
 export function clock(iso, utc) {
   const moment = new Date(iso);
   if (Number.isNaN(moment.getTime())) return iso;

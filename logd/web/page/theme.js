@@ -1,4 +1,4 @@
-// Light, dark, or as the system has it. Loaded before the page is drawn, so that nothing flashes.
+// Light, dark, or the system's theme. Loaded before the page is drawn, so that it does not flash.
 "use strict";
 
 const THEMES = ["auto", "light", "dark"];
@@ -19,7 +19,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const button = document.getElementById("theme");
   const label = () => {
     button.textContent = { auto: "◐ Auto", light: "☀ Light", dark: "☾ Dark" }[currentTheme()];
-    button.setAttribute("aria-label", `Theme: ${currentTheme()}. Press for the next one.`);
+    button.setAttribute("aria-label", `Theme: ${currentTheme()}. Press to change.`);
   };
   button.addEventListener("click", () => {
     localStorage.setItem("theme", THEMES[(THEMES.indexOf(currentTheme()) + 1) % THEMES.length]);

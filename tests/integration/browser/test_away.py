@@ -28,8 +28,8 @@ def test_nothing_is_lost_or_doubled(page: Page, tmp_path: Path, search: str) -> 
     page.push("app", "line 50")  # so that the stream has had one
     page.until(lambda: len(page.rows()) == 51)
     page.daemon.kill()
-    page.until(lambda: "The daemon does not answer." in page.text("away"))
-    assert page.text("daemon") == "away"
+    page.until(lambda: "The daemon does not respond." in page.text("away"))
+    assert page.text("daemon") == "disconnected"
     page.picture("away-wide-light")
     assert len(page.rows()) == 51
     http = page.daemon.http
@@ -47,7 +47,7 @@ def test_a_page_that_was_opened_too_early(page: Page, tmp_path: Path) -> None:
     """And one whose topic is not there yet."""
     page.allowed = (*ALLOWED, "404 (Not Found)")
     page.open("/?topic=later")
-    page.until(lambda: "There is no topic later now." in page.text("messages"))
+    page.until(lambda: "Topic later does not exist." in page.text("messages"))
     page.push("later", "here I am")
     page.until(lambda: page.texts() == ["here I am"])
 
@@ -101,5 +101,5 @@ def test_what_a_crash_took_is_taken_back(page: Page, tmp_path: Path) -> None:
         wanted = [f"line {n}" for n in range(20)] + [f"other {n}" for n in range(5)]
         page.until(lambda: page.texts() == wanted)  # some of the others may come before the check
         assert page.offsets() == list(range(25))
-        note = "Offsets from 20 on were lost by the daemon, and are given anew."
+        note = "The daemon lost the messages from offset 20 on; these offsets are reused."
         assert page.run("return document.querySelector('.note').textContent") == note

@@ -66,7 +66,7 @@ def test_seek_by_time(long_topic: Page) -> None:
     page.until(lambda: page.in_sight()[:1] == [1500])
     page.click("#seek-button")
     page.submit("seek-time", "2999-01-01T00:00:00.000")
-    page.until(lambda: page.text("seek-error") == "Nothing is as new as that.")
+    page.until(lambda: page.text("seek-error") == "There are no messages at or after this time.")
 
 
 def test_reading_on_in_both_directions(long_topic: Page) -> None:
@@ -102,7 +102,7 @@ def test_in_context(long_topic: Page) -> None:
     page.show("&filter=line+15")
     page.until(lambda: 1599 in page.offsets())
     page.click(page.row(1550))
-    page.until(lambda: page.text("messages").count("In context") == 1)
+    page.until(lambda: page.text("messages").count("Show in context") == 1)
     page.click(".detail button")
     page.until(lambda: {1549, 1550, 1551} <= set(page.in_sight()))  # those before it come later
     offsets = page.offsets()
@@ -200,6 +200,6 @@ def test_a_long_search_shows_its_progress_and_can_be_cancelled(page: Page) -> No
     page.until(lambda: "searched" in page.text("scan-text"))
     page.click("#scan-cancel")
     page.until(lambda: page.text("scan-text") == "")
-    assert page.text("older") == "Search further back"
+    assert page.text("older") == "Search older messages"
     page.push(page.topic, "nothing but this")
     page.until(lambda: page.texts() == ["nothing but this"])

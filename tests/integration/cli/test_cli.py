@@ -151,7 +151,7 @@ def test_following_prints_at_once_until_interrupted(daemon: Daemon) -> None:
             assert process.stdout.readline() == b"late %d\n" % n
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
-        assert process.stderr.read() == b"log-cli: following app; Ctrl-C ends it\n"
+        assert process.stderr.read() == b"log-cli: following app; press Ctrl-C to stop\n"
 
 
 def test_a_follower_whose_daemon_is_restarted_says_so_and_goes_on(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_follower_whose_daemon_is_restarted_says_so_and_goes_on(tmp_path: Path
             assert process.stdout.readline() == b"m0\n"
             daemon.stop()
             assert b"following app" in process.stderr.readline()
-            assert b"trying again" in process.stderr.readline()
+            assert b"retrying" in process.stderr.readline()
             daemon.start()
             fill(daemon, 1)
             assert process.stdout.readline() == b"m0\n"

@@ -220,6 +220,6 @@ def test_a_place_is_for_a_new_cursor_and_a_notice_says_so(
         code, out, errors = log_cli(filled, *words)
         assert (code, out) == (0, line(kept))
         assert errors == (
-            f"log-cli: the cursor exists: reading from its offset {kept}, and ignoring {option}\n"
+            f"log-cli: the cursor exists; starting at its offset {kept} and ignoring {option}\n"
         )
         assert log_cli(filled, *words, "-q")[2] == ""

@@ -81,7 +81,7 @@ def test_a_missing_topic_is_explained_in_words_of_the_command_line(
     assert code == 2
     assert errors == (
         "log-cli: not-found: no topic nope; the first message written to it creates it;"
-        " `log-cli topics` lists the topics there are\n"
+        " run `log-cli topics` to list the topics\n"
     )
     assert "PUSH" not in NotFound("x").text
 

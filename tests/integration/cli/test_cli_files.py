@@ -91,11 +91,11 @@ def test_damage_is_3_after_what_comes_before_it(data: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["read", "app", "--forever"], 1, "files do not wait"),
-        (["tail", "app", "-f"], 1, "files do not wait"),
-        (["stats", "--watch"], 1, "files do not change"),
-        (["read", "app", "-H", HOST], 1, "not both"),
-        (["topics", "-H", HOST], 1, "not both"),
+        (["read", "app", "--forever"], 1, "--forever needs a daemon"),
+        (["tail", "app", "-f"], 1, "--forever needs a daemon"),
+        (["stats", "--watch"], 1, "--watch needs a daemon"),
+        (["read", "app", "-H", HOST], 1, "cannot be used together"),
+        (["topics", "-H", HOST], 1, "cannot be used together"),
         (["read", "nope"], 2, "has no topic nope"),
         (["tail", "nope"], 2, "has no topic nope"),
         (["stats", "nope"], 2, "has no topic nope"),

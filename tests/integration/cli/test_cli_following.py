@@ -171,7 +171,7 @@ def test_ctrl_c_is_130(daemon: Daemon, words: list[str]) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"m0\n"
         process.send_signal(signal.SIGINT)
-        assert ended(process) == (130, b"log-cli: following app; Ctrl-C ends it\n")
+        assert ended(process) == (130, b"log-cli: following app; press Ctrl-C to stop\n")
 
 
 def test_a_full_disk_behind_stdout_is_an_error(daemon: Daemon) -> None:
@@ -221,10 +221,10 @@ def said(process: subprocess.Popen[bytes]) -> str:
 )
 def test_following_a_topic_that_does_not_exist_yet(daemon: Daemon, words: list[str]) -> None:
     with started(daemon, *words, "-f", "new") as process:
-        assert said(process) == "log-cli: no topic new yet; waiting for its first message\n"
+        assert said(process) == "log-cli: topic new does not exist; waiting for its first message\n"
         with Client(daemon.address) as client:
             client.push("new", [b"one", b"two"])
-        assert said(process) == "log-cli: following new; Ctrl-C ends it\n"
+        assert said(process) == "log-cli: following new; press Ctrl-C to stop\n"
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(2)] == [b"one\n", b"two\n"]
         process.send_signal(signal.SIGINT)
@@ -252,7 +252,7 @@ def test_waiting_for_a_topic_while_the_daemon_is_restarted(tmp_path: Path) -> No
     ):
         assert "waiting" in said(process)
         daemon.stop()
-        assert "trying again" in said(process)
+        assert "retrying" in said(process)
         daemon.start()
         with Client(daemon.address) as client:
             client.push("new", [b"one"])
@@ -270,10 +270,10 @@ def test_following_several_of_which_some_do_not_exist_yet(daemon: Daemon) -> Non
         Client(daemon.address) as client,
         started(daemon, "read", "-f", "app", "new", "no*") as process,
     ):
-        assert said(process) == "log-cli: no topic matches app yet; waiting for one\n"
-        assert said(process) == "log-cli: no topic matches new yet; waiting for one\n"
-        assert said(process) == "log-cli: no topic matches no* yet; waiting for one\n"
-        assert said(process) == "log-cli: following app new no*; Ctrl-C ends it\n"
+        assert said(process) == "log-cli: no topic matches app; waiting for one\n"
+        assert said(process) == "log-cli: no topic matches new; waiting for one\n"
+        assert said(process) == "log-cli: no topic matches no*; waiting for one\n"
+        assert said(process) == "log-cli: following app new no*; press Ctrl-C to stop\n"
         assert process.stdout is not None
         for topic in ("new", "north"):
             client.push(topic, [b"one"])

@@ -201,7 +201,7 @@ def test_the_live_view(terminal: Terminal, daemon: Daemon) -> None:
         client.push("quiet", [b"x"])
         terminal.type("log-cli stats --watch 0.2")
         screen = terminal.until(
-            r"^app +\S+ +\d+ +[1-9]\S* +\S+ \w+ +\S+ \w+/s\nquiet .*\nCtrl-C ends",  # all of it
+            r"^app +\S+ +\d+ +[1-9]\S* +\S+ \w+ +\S+ \w+/s\nquiet .*\npress Ctrl-C",  # all of it
             lambda: client.push("app", [b"hello"] * 1000),
         )
     head, totals, _, columns, line, *rows = screen.splitlines()
@@ -210,7 +210,7 @@ def test_the_live_view(terminal: Terminal, daemon: Daemon) -> None:
     titles = ["TOPIC", "MESSAGES", "NEXT", "MESSAGES/S", "BYTES", "BYTES/S", "NOTE"]
     assert columns.split() == titles
     assert set(line) == {"─"}
-    assert [row.split()[0] for row in rows] == ["app", "quiet", "Ctrl-C"]
+    assert [row.split()[0] for row in rows] == ["app", "quiet", "press"]
     terminal.press("C-c")
     assert terminal.done().strip() == "exit 130"  # the view has gone, and the shell is back
 
@@ -220,7 +220,7 @@ def test_the_live_view_of_more_topics_than_fit(terminal: Terminal, daemon: Daemo
         for n in range(30):
             client.push(f"topic-{n:02d}-{'x' * 100}", [b"x"])
     terminal.type("log-cli stats --watch 0.2")
-    screen = terminal.until(r"^and 13 topics not busier; Ctrl-C ends it")
+    screen = terminal.until(r"^13 less busy topics not shown; press Ctrl-C to stop")
     lines = screen.splitlines()
     assert len(lines) <= LINES
     assert lines[0].startswith("logd ")
@@ -248,7 +248,7 @@ def test_following_in_a_terminal(terminal: Terminal, daemon: Daemon) -> None:
         client.push("app", [b"second"])
         screen = terminal.until(r"^second$")
     assert screen.splitlines()[-3:] == [
-        "log-cli: following app; Ctrl-C ends it",
+        "log-cli: following app; press Ctrl-C to stop",
         "first",
         "second",
     ]
@@ -258,7 +258,7 @@ def test_following_in_a_terminal(terminal: Terminal, daemon: Daemon) -> None:
 
 def test_typing_messages(terminal: Terminal, daemon: Daemon) -> None:
     terminal.type("clear; log-cli write app")
-    terminal.until("each line you type is a message; Ctrl-D ends it")
+    terminal.until("each line is a message; press Ctrl-D to finish")
     terminal.type("hello")
     terminal.press("C-d")
     terminal.until(r"^app 0\.\.0 \(1 message\)")

@@ -122,7 +122,7 @@ def test_bench_leaves_a_topic_and_says_so(daemon: Daemon) -> None:
         (info,) = client.topics()
     assert info.topic.startswith("bench-")
     assert info.next == 1003
-    assert errors.startswith(f"log-cli: topic {info.topic} stays")
+    assert errors.startswith(f"log-cli: topic {info.topic} was not deleted")
     topic, push, latency, read = [line.split()[0] for line in out.decode().splitlines()]
     assert (topic, push, latency, read) == ("topic", "push", "latency", "read")
     assert b"(1003 messages in " in out

@@ -90,7 +90,7 @@ def test_what_was_stored_is_reported_where_stdout_is_full(daemon: Daemon) -> Non
         )
     assert ended.returncode == 1
     assert ended.stderr.decode().splitlines() == [
-        "log-cli: stored app 0..0 (1 message), but this cannot be written to standard output",
+        "log-cli: stored app 0..0 (1 message), but writing to standard output failed",
         "log-cli: No space left on device",
     ]
 
@@ -117,7 +117,7 @@ def test_wait_for_a_daemon_that_starts_later(tmp_path: Path, wait: str) -> None:
     address = lasting_address()
     with started(address, "write", "app", "x", "--wait", wait) as process:
         assert process.stderr is not None
-        assert b"; trying again\n" in process.stderr.readline()
+        assert b"; retrying\n" in process.stderr.readline()
         with running(tmp_path, "--host", address):
             assert process.stdout is not None
             assert process.stdout.read() == b"app 0..0 (1 message)\n"
@@ -140,7 +140,7 @@ def test_wait_for_a_daemon_that_goes_away(tmp_path: Path) -> None:
         process.stdin.write(b"b\n")
         process.stdin.close()
         process.stdin = None
-        assert b"; trying again\n" in process.stderr.readline()
+        assert b"; retrying\n" in process.stderr.readline()
         daemon.start()
         assert process.stdout is not None
         assert process.stdout.read() == b"app 0..1 (2 messages)\n"
@@ -163,8 +163,8 @@ def test_a_daemon_that_goes_away_for_good(daemon: Daemon) -> None:
         *_, report, error = process.stderr.read().decode().splitlines()
         assert process.wait(HANG_S) == 1
     assert report == (
-        "log-cli: stored app 0..0 (1 message); from line 2 of stdin on nothing was acknowledged:"
-        " these lines may or may not be stored"
+        "log-cli: stored app 0..0 (1 message); line 2 of stdin and the lines after it were not"
+        " acknowledged and may or may not be stored"
     )
     assert "Connection refused" in error
 

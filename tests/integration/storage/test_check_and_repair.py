@@ -55,8 +55,7 @@ def test_sound_topics(tmp_path: Path, clean: State) -> None:
             ran = log_cli(command, "--data-dir", data)
         assert ran == (
             SOUND,
-            f"app: ok, 76 messages, {size_of(clean)} bytes\n"
-            f"other: ok, 2 messages, {other} bytes\n",
+            f"app: ok, 76 messages, {size_of(clean)} bytes\nother: ok, 2 messages, {other} bytes\n",
             "",
         )
     report = json_lines(log_cli("check", "--data-dir", data, "-o", "json").out)["app"]

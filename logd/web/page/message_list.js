@@ -1,13 +1,13 @@
-// The list of messages in the document. Always: at most MOST rows, in the order of their offsets, and
-// of each message no more than its beginning; what is opened is asked for again. So the page is as
-// large after a day as it is after a minute.
+// The list of messages in the document. Invariants: at most MAX_ROWS rows, ordered by offset, each with
+// only the beginning of its message; an opened message is requested again. So the size of the page is
+// bounded.
 
-import * as marks from "./marks.js";
+import { findMatches } from "./highlight.js";
 import { bytesOf, clock, count, escaped, level, pieces } from "./text.js";
 
-export const MOST = 2000;
-const SHOWN = 2000; // characters of a message in the list
-const MARKED_AT_ONCE = 200;
+export const MAX_ROWS = 2000;
+const MAX_CHARACTERS = 2000; // of a message in the list
+const HIGHLIGHT_ROWS = 200;
 
 export function make(tag, name, text = "") {
   const element = document.createElement(tag);
@@ -16,10 +16,10 @@ export function make(tag, name, text = "") {
   return element;
 }
 
-// A part of a long string keeps all of it in memory; a copy does not.
+// A slice of a long string keeps the complete string in memory; a copy does not.
 const copied = (text) => new TextDecoder().decode(new TextEncoder().encode(text));
 
-// Text with classes and marks, as elements; never as markup.
+// Text with classes and highlights as elements, never as HTML.
 export function fill(element, plain, runs, spans = [], names = []) {
   const edges = new Set([0, plain.length]);
   for (const { start, end } of runs) edges.add(start).add(end);
@@ -45,8 +45,8 @@ function wrap(tag, name, text, run) {
   return outer;
 }
 
-export class Rows {
-  // `list` is the <ol>; `settings` has utc; `opened(record, box)` fills what is opened.
+export class MessageList {
+  // `list` is the <ol>; `settings` has utc; `opened(record, box)` fills in the details of a message.
   constructor(list, settings, opened) {
     this.list = list;
     this.settings = settings;
@@ -55,8 +55,8 @@ export class Rows {
     this.current = null;
     this.patterns = [];
     this.isGapless = true;
-    this.unmarked = [];
-    this.marking = false;
+    this.pending = [];
+    this.isHighlighting = false;
     this.tooSlow = () => {};
     list.addEventListener("click", (event) => this.clicked(event));
   }
@@ -71,7 +71,7 @@ export class Rows {
 
   clear() {
     this.all = [];
-    this.unmarked = [];
+    this.pending = [];
     this.current = null;
     this.list.replaceChildren();
   }
@@ -79,43 +79,43 @@ export class Rows {
   setPatterns(patterns) {
     this.patterns = patterns;
     for (const record of this.all) fill(record.text, record.plain, record.runs);
-    this.unmarked = [...this.all];
-    this.mark();
+    this.pending = [...this.all];
+    this.highlight();
   }
 
-  // Rows at the end, the oldest ones out; how many went.
+  // Add rows at the end and remove the oldest ones; returns the number of removed rows.
   append(messages) {
-    const records = messages.slice(-MOST).map((message) => this.record(message));
+    const records = messages.slice(-MAX_ROWS).map((message) => this.record(message));
     const before = this.last;
     for (const record of records) this.list.append(record.element);
     this.all.push(...records);
     this.noteGaps(before ? [before, ...records] : records);
-    this.later(records);
-    return this.drop(0, this.all.length - MOST);
+    this.highlightLater(records);
+    return this.drop(0, this.all.length - MAX_ROWS);
   }
 
   prepend(messages) {
-    const records = messages.slice(-MOST).map((message) => this.record(message));
-    const behind = this.first;
+    const records = messages.slice(-MAX_ROWS).map((message) => this.record(message));
+    const after = this.first;
     this.list.prepend(...records.map(({ element }) => element));
     this.all.unshift(...records);
-    this.noteGaps(behind ? [...records, behind] : records);
-    this.later(records);
-    return this.drop(MOST, this.all.length - MOST);
+    this.noteGaps(after ? [...records, after] : records);
+    this.highlightLater(records);
+    return this.drop(MAX_ROWS, this.all.length - MAX_ROWS);
   }
 
-  // Where every offset should be there and some are not, say so.
+  // Add a note where offsets are missing.
   noteGaps(records) {
     if (!this.isGapless) return;
     for (let at = 1; at < records.length; at += 1) {
       const [from, to] = [records[at - 1].offset + 1, records[at].offset - 1];
       if (from > to || records[at - 1].note) continue;
       const range = from === to ? `Offset ${count(from)} is` : `Offsets ${count(from)} to ${count(to)} are`;
-      this.noteAfter(records[at - 1], `${range} not there: expired, or lost.`);
+      this.noteAfter(records[at - 1], `${range} missing: expired or lost.`);
     }
   }
 
-  // Those at this offset and behind it go.
+  // Remove the rows from this offset on.
   cutFrom(offset) {
     const at = this.all.findIndex((record) => record.offset >= offset);
     if (at >= 0) this.drop(at, this.all.length - at);
@@ -131,7 +131,7 @@ export class Rows {
     return number;
   }
 
-  // A sentence between rows; it leaves with the row before it.
+  // Add a sentence between rows; it is removed together with the row before it.
   note(text) {
     if (this.last) this.noteAfter(this.last, text);
     else this.list.replaceChildren(make("li", "note", text));
@@ -147,15 +147,15 @@ export class Rows {
     const isBytes = "message_base64" in message;
     const whole = isBytes ? escaped(bytesOf(message.message_base64)) : message.message;
     const record = { offset: message.offset, time: message.time, isBytes };
-    const { plain, runs } = pieces(whole.length > SHOWN ? copied(whole.slice(0, SHOWN)) : whole);
-    Object.assign(record, { plain, runs, isCut: whole.length > SHOWN });
+    const { plain, runs } = pieces(whole.length > MAX_CHARACTERS ? copied(whole.slice(0, MAX_CHARACTERS)) : whole);
+    Object.assign(record, { plain, runs, isCut: whole.length > MAX_CHARACTERS });
     const element = make("li", `row ${level(plain)}`.trim());
     element.tabIndex = -1;
     element.dataset.offset = message.offset;
     const button = make("button", "offset", count(message.offset));
     button.tabIndex = -1;
     button.setAttribute("aria-expanded", "false");
-    button.setAttribute("aria-label", `Message ${message.offset}, open`);
+    button.setAttribute("aria-label", `Open message ${message.offset}`);
     const time = make("time", "time", clock(message.time, this.settings.utc));
     time.dateTime = message.time;
     time.title = message.time;
@@ -174,7 +174,7 @@ export class Rows {
     }
   }
 
-  // -- one row is the current one -----------------------------------------------------------------
+  // -- current row --------------------------------------------------------------------------------
 
   at(offset) {
     let low = 0, high = this.all.length;
@@ -207,7 +207,7 @@ export class Rows {
   clicked(event) {
     const element = event.target.closest(".row");
     if (!element || event.target.closest(".detail")) return;
-    if (!getSelection().isCollapsed && !event.target.closest("button")) return; // text is being picked
+    if (!getSelection().isCollapsed && !event.target.closest("button")) return; // text is being selected
     const record = this.at(Number(element.dataset.offset));
     this.select(record, false);
     this.toggle(record);
@@ -226,22 +226,22 @@ export class Rows {
     this.opened(record, detail);
   }
 
-  // -- marks --------------------------------------------------------------------------------------
+  // -- highlights ---------------------------------------------------------------------------------
 
-  later(records) {
+  highlightLater(records) {
     if (!this.patterns.length) return;
-    this.unmarked.push(...records);
-    this.unmarked.splice(0, this.unmarked.length - MOST);
-    this.mark();
+    this.pending.push(...records);
+    this.pending.splice(0, this.pending.length - MAX_ROWS);
+    this.highlight();
   }
 
-  async mark() {
-    if (this.marking) return;
-    this.marking = true;
-    while (this.patterns.length && this.unmarked.length) {
+  async highlight() {
+    if (this.isHighlighting) return;
+    this.isHighlighting = true;
+    while (this.patterns.length && this.pending.length) {
       const patterns = this.patterns;
-      const records = this.unmarked.splice(-MARKED_AT_ONCE);
-      const found = await marks.find(records.map(({ plain }) => plain), patterns);
+      const records = this.pending.splice(-HIGHLIGHT_ROWS);
+      const found = await findMatches(records.map(({ plain }) => plain), patterns);
       if (patterns !== this.patterns) continue;
       if (found === null) {
         this.patterns = [];
@@ -253,6 +253,6 @@ export class Rows {
         if (found[at].length) fill(record.text, record.plain, record.runs, found[at], names);
       });
     }
-    this.marking = false;
+    this.isHighlighting = false;
   }
 }

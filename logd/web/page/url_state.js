@@ -1,7 +1,7 @@
-// What is shown, as the address says it: reload, share, back and forward all work from this alone.
+// The state of the page in its URL, so that reload, links, back and forward work.
 //
-// `at` is the offset at the top of the list; without it the list follows the end. `around` is the
-// message whose neighbours are shown, without the filter.
+// `at` is the offset at the top of the list; without it the list follows new messages. `around` is the
+// offset of the message that is shown in context, without the filter.
 
 export function read(search = location.search) {
   const query = new URLSearchParams(search);
@@ -40,14 +40,14 @@ export function replace(state) {
   }
 }
 
-// The parameters that make the server search; none where nothing is filtered.
+// The parameters of a search on the server; none without a filter.
 export function grep(state) {
   if (!state.filter || state.around !== null) return {};
   const pattern = state.regex ? state.filter : literal(state.filter);
   return state.matchCase ? { grep: pattern } : { grep: pattern, case: "0" };
 }
 
-// A regular expression that matches this text and nothing else.
+// A regular expression that matches exactly this text.
 export function literal(text) {
   return text.replace(/[\\^$.|?*+()[\]{}]/g, "\\$&");
 }

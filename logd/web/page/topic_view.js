@@ -1,41 +1,41 @@
-// One topic on the screen: where it is, what is loaded, and what is going on.
+// The view of one topic: its position, the loaded messages, and the requests in progress.
 //
-// Always: the list holds every wanted message with an offset from `low` up to, not including, `high`.
-// Following means that a stream adds to the end of it; standing still means that more is asked for
-// when the reader comes near an end. Whoever opens something else ends all that is under way.
+// Invariant: the list contains every matching message with low <= offset < high. While following, a
+// stream appends messages; while paused, more messages are loaded when the user scrolls to either end.
+// Opening another view cancels all requests.
 
 import * as api from "./api.js";
-import { patternsOf } from "./marks.js";
-import { MOST } from "./rows.js";
-import { backwards, forwards } from "./scans.js";
-import { grep } from "./state.js";
-import { Stream } from "./stream.js";
+import { patternsOf } from "./highlight.js";
+import { MAX_ROWS } from "./message_list.js";
+import { searchBackward, searchForward } from "./search.js";
+import { grep } from "./url_state.js";
+import { FollowStream } from "./follow_stream.js";
 import { count } from "./text.js";
 
-const SCREEN = 200; // messages that are loaded at a time
-const ABOVE = 60; // and before a place that was asked for
+const PAGE_MESSAGES = 200; // loaded at a time
+const CONTEXT_MESSAGES = 60; // loaded before the requested offset
 const DRAW_MS = 50;
-const KEEP_UP = 200_000; // messages behind the end, where following leaves some out
-const SEARCH_AGAIN = 100_000; // offsets that following may search through unseen
+const MAX_LAG = 200_000; // messages; if following lags further, some are skipped
+const MAX_UNSEEN = 100_000; // offsets that are searched when following resumes
 const NEAR_PX = 400;
 const END_PX = 30;
 
-export class View {
-  // `told` has go(state), moved(offset), changed(), failed(error), scanning(fraction or null, found),
-  // arrived(number), said(sentence).
-  constructor(box, rows, told) {
-    Object.assign(this, { box, rows, told, state: null, info: null, stream: null });
+export class TopicView {
+  // `handlers` has go(state), moved(offset), changed(), failed(error), searching(fraction or null, found),
+  // arrived(number), notify(sentence).
+  constructor(box, rows, handlers) {
+    Object.assign(this, { box, rows, handlers, state: null, info: null, stream: null });
     this.work = new AbortController();
     this.reset();
     box.addEventListener("scroll", () => this.scrolled(), { passive: true });
     new ResizeObserver(() => this.live && this.toEnd()).observe(box);
-    document.addEventListener("visibilitychange", () => this.seen(!document.hidden));
+    document.addEventListener("visibilitychange", () => this.setVisible(!document.hidden));
   }
 
   reset() {
     Object.assign(this, {
       low: 0, high: 0, since: 0, live: false, byScroll: false, fresh: 0, pending: [], drawing: 0,
-      isOlder: false, isNewer: false, hasFailed: false, mayWork: false, scans: new Set(),
+      isOlder: false, isNewer: false, hasFailed: false, isRetryable: false, searches: new Set(),
     });
   }
 
@@ -45,7 +45,7 @@ export class View {
     this.stream?.close();
     this.stream = null;
     clearTimeout(this.drawing);
-    this.told.scanning(null, 0);
+    this.handlers.searching(null, 0);
     this.reset();
     this.rows.clear();
   }
@@ -58,7 +58,7 @@ export class View {
     this.query = grep(state);
     this.rows.isGapless = !this.query.grep;
     this.rows.setPatterns(patternsOf(state));
-    this.told.changed();
+    this.handlers.changed();
     try {
       const info = await api.topic(state.topic, signal);
       signal.throwIfAborted();
@@ -68,10 +68,10 @@ export class View {
     } catch (error) {
       if (signal.aborted) return;
       this.hasFailed = true;
-      this.mayWork = !(error instanceof api.Refused) || [404, 416, 503].includes(error.status);
-      this.told.failed(error);
+      this.isRetryable = !(error instanceof api.RequestError) || [404, 416, 503].includes(error.status);
+      this.handlers.failed(error);
     }
-    if (!signal.aborted) this.told.changed();
+    if (!signal.aborted) this.handlers.changed();
   }
 
   async openEnd() {
@@ -85,16 +85,16 @@ export class View {
   async openAt(place) {
     const { signal } = this.work;
     this.low = this.high = Math.min(place, this.info.next);
-    this.count(this.info.next);
+    this.countNew(this.info.next);
     await this.newer();
     if (signal.aborted) return;
     this.show(place);
-    await this.older(ABOVE);
+    await this.older(CONTEXT_MESSAGES);
     if (signal.aborted) return;
     this.show(place);
   }
 
-  // Bring a place to the top, or where its neighbours matter to the middle.
+  // Scroll an offset to the top, or in a context view to the middle.
   show(place) {
     const record = this.rows.at(place) ?? this.rows.last;
     if (!record) return;
@@ -108,22 +108,22 @@ export class View {
 
   // -- loading more -------------------------------------------------------------------------------
 
-  async older(wanted = SCREEN) {
+  async older(wanted = PAGE_MESSAGES) {
     if (this.isOlder || this.low <= this.info.first) return;
     this.isOlder = true;
     const [from, to] = [this.low, this.info.first];
-    await this.scan(from, to, (signal, looked) =>
-      backwards(this.state.topic, this.query, to, from, wanted, signal, (some, low) => {
-        looked(low, some.length);
-        this.keeping(() => this.before(some, low));
-      }, looked),
+    await this.search(from, to, (signal, searched) =>
+      searchBackward(this.state.topic, this.query, to, from, wanted, signal, (some, low) => {
+        searched(low, some.length);
+        this.keepPosition(() => this.prepend(some, low));
+      }, searched),
     );
     this.isOlder = false;
-    this.told.changed();
+    this.handlers.changed();
   }
 
-  before(messages, low) {
-    const room = this.live ? MOST - this.rows.all.length : MOST;
+  prepend(messages, low) {
+    const room = this.live ? MAX_ROWS - this.rows.all.length : MAX_ROWS;
     const fitting = room > 0 ? messages.slice(-room) : [];
     this.low = fitting.length < messages.length ? (fitting[0]?.offset ?? this.low) : low;
     if (this.rows.prepend(fitting)) this.high = this.rows.last.offset + 1;
@@ -133,58 +133,58 @@ export class View {
     if (this.isNewer || this.live || this.high >= this.info.next) return;
     this.isNewer = true;
     const [from, until] = [this.high, this.info.next];
-    await this.scan(from, until, async (signal, looked) => {
-      const known = await forwards(
-        this.state.topic, this.query, from, until, SCREEN, signal,
+    await this.search(from, until, async (signal, searched) => {
+      const known = await searchForward(
+        this.state.topic, this.query, from, until, PAGE_MESSAGES, signal,
         (some) => {
-          looked(some.at(-1).offset, some.length);
-          this.keeping(() => this.behind(some));
+          searched(some.at(-1).offset, some.length);
+          this.keepPosition(() => this.append(some));
         },
-        looked,
+        searched,
       );
       this.high = Math.max(this.high, known);
     });
     this.isNewer = false;
-    this.told.changed();
+    this.handlers.changed();
   }
 
-  behind(messages) {
+  append(messages) {
     this.high = messages.at(-1).offset + 1;
     if (this.rows.append(messages)) this.low = this.rows.first.offset;
   }
 
-  // Run a search that can be cancelled, and say how far it is.
-  async scan(from, to, run) {
+  // Run a search that can be cancelled, and report its progress.
+  async search(from, to, run) {
     const own = new AbortController();
     const signal = AbortSignal.any([own.signal, this.work.signal]);
     const work = this.work;
-    this.scans.add(own);
+    this.searches.add(own);
     let found = 0;
     try {
       await run(signal, (at, more = 0) => {
         found += more;
-        if (work === this.work) this.told.scanning(Math.abs(at - from) / Math.abs(to - from || 1), found);
+        if (work === this.work) this.handlers.searching(Math.abs(at - from) / Math.abs(to - from || 1), found);
       });
     } catch (error) {
       if (work.signal.aborted) throw error;
-      if (own.signal.aborted) this.told.said("Search cancelled.");
+      if (own.signal.aborted) this.handlers.notify("Search cancelled.");
       else throw error;
     } finally {
       if (work === this.work) {
-        this.scans.delete(own);
+        this.searches.delete(own);
         this.isOlder = this.isNewer = false;
-        this.told.scanning(null, found);
+        this.handlers.searching(null, found);
       }
     }
   }
 
   cancel() {
-    for (const scan of this.scans) scan.abort();
-    return this.scans.size > 0;
+    for (const search of this.searches) search.abort();
+    return this.searches.size > 0;
   }
 
-  // Change the list without moving what is being read.
-  keeping(change) {
+  // Change the list without moving the visible rows.
+  keepPosition(change) {
     if (this.live) {
       change();
       this.toEnd();
@@ -202,16 +202,16 @@ export class View {
 
   listen(from = this.high) {
     this.stream?.close();
-    this.stream = new Stream(this.state.topic, this.query, from, {
-      message: (message) => this.came(message),
+    this.stream = new FollowStream(this.state.topic, this.query, from, {
+      message: (message) => this.received(message),
       gap: (sentence) => this.gap(sentence),
       broken: () => this.check(),
       reopened: () => this.check(),
     });
   }
 
-  // While the list stands still: how many are new since then? Without a filter the offsets say it.
-  count(since) {
+  // While paused, count new messages; without a filter, from the offsets.
+  countNew(since) {
     this.stream?.close();
     this.stream = null;
     this.since = since;
@@ -219,13 +219,13 @@ export class View {
     if (this.query.grep) this.listen(since);
   }
 
-  came(message) {
+  received(message) {
     if (!this.live) {
       this.fresh += 1;
     } else {
       this.high = message.offset + 1;
       this.pending.push(message);
-      if (this.pending.length > 2 * MOST) this.pending.splice(0, MOST); // they would not stay anyway
+      if (this.pending.length > 2 * MAX_ROWS) this.pending.splice(0, MAX_ROWS); // they would be removed anyway
     }
     if (!this.drawing) this.drawing = setTimeout(() => this.draw(), DRAW_MS);
   }
@@ -238,9 +238,9 @@ export class View {
     if (messages.length) {
       if (this.rows.append(messages)) this.low = this.rows.first.offset;
       if (this.live) this.toEnd();
-      this.told.arrived(messages.length);
+      this.handlers.arrived(messages.length);
     }
-    this.told.changed();
+    this.handlers.changed();
   }
 
   gap(sentence) {
@@ -254,71 +254,71 @@ export class View {
     this.draw();
     this.live = false;
     this.byScroll = byScroll;
-    this.count(this.high);
-    this.told.moved(this.top()?.offset ?? this.high);
-    this.told.changed();
+    this.countNew(this.high);
+    this.handlers.moved(this.top()?.offset ?? this.high);
+    this.handlers.changed();
   }
 
   follow() {
     if (this.live || !this.info) return;
-    const most = this.query.grep ? SEARCH_AGAIN : MOST;
+    const most = this.query.grep ? MAX_UNSEEN : MAX_ROWS;
     if (this.state.around !== null || this.info.next - this.high > most || this.isNewer) {
-      this.told.go({ ...this.state, at: null, around: null });
+      this.handlers.go({ ...this.state, at: null, around: null });
       return;
     }
     this.live = true;
     this.fresh = 0;
     this.listen();
-    this.check(); // while the list stood still the daemon may have been started anew
+    this.check(); // the daemon may have been restarted in the meantime
     this.toEnd();
-    this.told.moved(null);
-    this.told.changed();
+    this.handlers.moved(null);
+    this.handlers.changed();
   }
 
   toEnd() {
     this.box.scrollTop = this.box.scrollHeight;
   }
 
-  // -- what the daemon says of the topic ----------------------------------------------------------
+  // -- changes of the topic -----------------------------------------------------------------------
 
   sampled(now) {
     if (!now || !this.state) return;
-    if (this.hasFailed && this.mayWork) this.open(this.state); // it is there now
+    if (this.hasFailed && this.isRetryable) this.open(this.state); // the topic exists now
     if (!this.info) return;
     Object.assign(this.info, { first: now.first, next: now.next, bytes: now.bytes, partitions: now.partitions });
     this.low = Math.max(this.low, Math.min(now.first, this.high));
     if (!this.live && !this.query.grep) this.fresh = Math.max(0, now.next - this.since);
-    if (this.live && !this.query.grep && now.next - this.high > KEEP_UP) this.skipTo(now.next - SCREEN);
-    this.told.changed();
+    if (this.live && !this.query.grep && now.next - this.high > MAX_LAG) this.skipTo(now.next - PAGE_MESSAGES);
+    this.handlers.changed();
   }
 
   skipTo(offset) {
     this.draw();
     this.rows.clear();
-    this.rows.note(`${count(offset - this.high)} messages left out to keep up; go to an offset to see them.`);
+    this.rows.note(`Skipped ${count(offset - this.high)} messages to keep up; use “Go to…” to see them.`);
     this.high = this.low = offset;
     this.stream.restart(offset);
   }
 
-  // A stream broke, or is back: is the topic still what it was?
+  // After a reconnect: check whether the topic was replaced or lost messages.
   async check() {
     const { info, work } = this;
     try {
       const now = await api.topic(this.state.topic, work.signal);
       if (work !== this.work || info !== this.info || !this.stream) return;
       this.info = now;
-      if (now.id !== info.id) this.told.go({ ...this.state, at: null, around: null });
-      else this.goOnAt(kept(info, now, this.high));
+      if (now.id !== info.id) this.handlers.go({ ...this.state, at: null, around: null });
+      else this.resumeAt(unchangedUntil(info, now, this.high));
     } catch {
-      // Still away; the next answer will tell.
+      // The daemon does not respond yet; the next reconnect checks again.
     }
   }
 
-  goOnAt(offset) {
+  resumeAt(offset) {
     if (offset < this.high) {
       this.draw();
       this.rows.cutFrom(offset);
-      this.rows.note(`Offsets from ${count(offset)} on were lost by the daemon, and are given anew.`);
+      this.rows.note(`The daemon lost the messages from offset ${count(offset)} on; these offsets are reused.`);
     } else if (this.live && this.high < this.info.first) {
       this.rows.note(`Offsets ${count(this.high)} to ${count(this.info.first - 1)} have expired.`);
       offset = this.info.first;
@@ -328,21 +328,21 @@ export class View {
     this.stream.restart(this.live ? offset : Math.min(offset, this.stream.next));
   }
 
-  back() {
-    if (this.hasFailed && this.mayWork) this.open(this.state);
-    else if (this.stream?.isOpen && !document.hidden) this.stream.restart(); // it may hang on a connection that is dead
+  reconnected() {
+    if (this.hasFailed && this.isRetryable) this.open(this.state);
+    else if (this.stream?.isOpen && !document.hidden) this.stream.restart(); // its connection may be dead
   }
 
-  // A page that nobody sees listens to nothing: browsers allow few connections, and tabs are many.
-  seen(isSeen) {
+  // A hidden page closes its stream, because browsers limit the number of connections per host.
+  setVisible(isVisible) {
     if (!this.stream) return;
-    if (!isSeen) this.stream.close();
+    if (!isVisible) this.stream.close();
     else this.stream.restart();
   }
 
   // -- scrolling ----------------------------------------------------------------------------------
 
-  // The first row that can be seen.
+  // The first visible row.
   top() {
     const edge = this.box.getBoundingClientRect().top + 4;
     const { all } = this.rows;
@@ -363,21 +363,21 @@ export class View {
     if (this.live || !this.rows.all.length) return;
     if (scrollTop < NEAR_PX) this.reached(() => this.older());
     if (left < NEAR_PX) this.reached(() => this.newer());
-    if (left < END_PX && this.byScroll && this.high >= this.info.next - MOST) this.follow();
-    else if (this.state.around === null) this.told.moved(this.top()?.offset ?? null);
+    if (left < END_PX && this.byScroll && this.high >= this.info.next - MAX_ROWS) this.follow();
+    else if (this.state.around === null) this.handlers.moved(this.top()?.offset ?? null);
   }
 
   async reached(load) {
     try {
       await load();
     } catch (error) {
-      if (error.name !== "AbortError") this.told.said(`That could not be loaded: ${error.message}`);
+      if (error.name !== "AbortError") this.handlers.notify(`Loading failed: ${error.message}`);
     }
   }
 }
 
-// Up to which offset a topic still has what it had before a restart.
-function kept(before, now, offset) {
+// The offset up to which a topic is unchanged after a restart.
+function unchangedUntil(before, now, offset) {
   const limit = now.epoch > before.epoch ? Math.min(offset, now.epoch_began) : offset;
   return Math.min(limit, now.next);
 }

@@ -1,9 +1,9 @@
-// Highlighting: which parts of texts match the filter and the highlight. One question at a time goes
-// to a worker; a pattern that takes longer than PATIENCE_MS is not tried again.
+// Highlighting: finds the parts of texts that match the filter and the highlight. A worker processes
+// one request at a time; a pattern that takes longer than TIMEOUT_MS is not tried again.
 
-import { literal } from "./state.js";
+import { literal } from "./url_state.js";
 
-const PATIENCE_MS = 1500;
+const TIMEOUT_MS = 1500;
 
 let worker = null;
 let ready = null;
@@ -11,12 +11,12 @@ let last = Promise.resolve();
 let number = 0;
 const slow = new Set();
 
-// For the fields of the state; [] where there is nothing to mark. The server's syntax differs in
-// little from the browser's; a pattern that only the server understands filters and marks nothing.
+// The patterns of the filter and highlight fields. The regular expression syntax of the server differs
+// slightly from the browser's; a pattern that only the server supports is not highlighted.
 export function patternsOf(state) {
   const flags = state.matchCase ? "g" : "gi";
-  const asked = [state.around === null ? state.filter : "", state.mark];
-  return asked.flatMap((text, which) => {
+  const fields = [state.around === null ? state.filter : "", state.mark];
+  return fields.flatMap((text, which) => {
     if (!text) return [];
     let source = state.regex ? text.replaceAll("(?P<", "(?<") : literal(text);
     let all = flags;
@@ -30,13 +30,13 @@ export function patternsOf(state) {
   });
 }
 
-// For each text [[start, end, which pattern], …]; null where it took too long.
-export function find(texts, patterns) {
-  last = last.then(() => ask(texts, patterns));
+// For each text [[start, end, pattern index], …]; null if it took too long.
+export function findMatches(texts, patterns) {
+  last = last.then(() => request(texts, patterns));
   return last;
 }
 
-async function ask(texts, patterns) {
+async function request(texts, patterns) {
   if (patterns.some(({ source }) => slow.has(source))) return null;
   if (worker === null) start();
   await ready;
@@ -47,7 +47,7 @@ async function ask(texts, patterns) {
       worker.terminate();
       worker = null;
       resolve(null);
-    }, PATIENCE_MS);
+    }, TIMEOUT_MS);
     worker.onmessage = ({ data }) => {
       if (data.id !== id) return;
       clearTimeout(timer);
@@ -59,7 +59,7 @@ async function ask(texts, patterns) {
 }
 
 function start() {
-  worker = new Worker("/page/marks_worker.js");
+  worker = new Worker("/page/highlight_worker.js");
   ready = new Promise((resolve) => {
     worker.onmessage = resolve;
   });

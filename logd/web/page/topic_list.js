@@ -1,13 +1,13 @@
-// The topics, looked at again and again: names, sizes, and rates as small plots. This is also how the
-// page knows that the daemon is away, and that it is back.
+// The list of topics with sizes and plots of their rates, polled periodically. Polling also detects that
+// the daemon does not respond, and that it responds again.
 
 import * as api from "./api.js";
-import { make } from "./rows.js";
+import { make } from "./message_list.js";
 import { count, several, short, size } from "./text.js";
 
-const PAUSE_MS = 1000;
-const SAMPLES = 90; // a plot shows the last minute and a half
-const SHOWN = 300;
+const POLL_MS = 1000;
+const SAMPLES = 90; // a plot shows the last 90 seconds
+const MAX_SHOWN = 300;
 const SVG = "http://www.w3.org/2000/svg";
 
 export function plot(name) {
@@ -29,7 +29,7 @@ export function draw(svg, values) {
   svg.lastChild.setAttribute("points", points.join(" "));
 }
 
-class Entry {
+class TopicEntry {
   constructor(name) {
     this.name = name;
     this.messages = [];
@@ -51,7 +51,7 @@ class Entry {
   sample(now, atMs) {
     if (this.now) {
       const seconds = Math.max(0.2, (atMs - this.atMs) / 1000);
-      const grown = (name) => Math.max(0, now[name] - this.now[name]) / seconds; // some may expire
+      const grown = (name) => Math.max(0, now[name] - this.now[name]) / seconds; // messages may expire
       this.add(grown("next"), grown("bytes"));
     }
     this.now = now;
@@ -74,44 +74,44 @@ class Entry {
   }
 }
 
-export class Topics {
-  // `told` has sampled(entries by name), away(), back().
-  constructor(list, more, told) {
-    Object.assign(this, { list, more, told, entries: new Map(), wanted: "", isAway: null });
+export class TopicList {
+  // `handlers` has sampled(entries by name), disconnected(), connected(isAgain).
+  constructor(list, more, handlers) {
+    Object.assign(this, { list, more, handlers, entries: new Map(), wanted: "", isDisconnected: null });
     this.timer = 0;
-    this.looking = false;
-    document.addEventListener("visibilitychange", () => document.hidden || this.look());
+    this.isPolling = false;
+    document.addEventListener("visibilitychange", () => document.hidden || this.poll());
   }
 
-  // Look now, then once a second; more seldom where the answer takes long.
-  async look() {
+  // Poll now, then once a second; less often if responses are slow.
+  async poll() {
     clearTimeout(this.timer);
-    if (this.looking) return;
-    this.looking = true;
+    if (this.isPolling) return;
+    this.isPolling = true;
     const startedMs = performance.now();
     try {
-      this.take(await api.topics(), performance.now());
-      if (this.isAway !== false) this.told.back(this.isAway === true);
-      this.isAway = false;
+      this.update(await api.topics(), performance.now());
+      if (this.isDisconnected !== false) this.handlers.connected(this.isDisconnected === true);
+      this.isDisconnected = false;
     } catch (error) {
-      if (!this.isAway) this.told.away(error);
-      this.isAway = true;
+      if (!this.isDisconnected) this.handlers.disconnected(error);
+      this.isDisconnected = true;
     }
-    this.looking = false;
+    this.isPolling = false;
     if (document.hidden) return;
     const tookMs = performance.now() - startedMs;
-    this.timer = setTimeout(() => this.look(), Math.max(PAUSE_MS, 10 * tookMs));
+    this.timer = setTimeout(() => this.poll(), Math.max(POLL_MS, 10 * tookMs));
   }
 
-  take(found, atMs) {
+  update(found, atMs) {
     const names = new Set(found.map(({ topic }) => topic));
     for (const name of this.entries.keys()) if (!names.has(name)) this.forget(name);
     for (const now of found) {
-      if (!this.entries.has(now.topic)) this.entries.set(now.topic, new Entry(now.topic));
+      if (!this.entries.has(now.topic)) this.entries.set(now.topic, new TopicEntry(now.topic));
       this.entries.get(now.topic).sample(now, atMs);
     }
     this.show();
-    this.told.sampled(this.entries);
+    this.handlers.sampled(this.entries);
   }
 
   forget(name) {
@@ -136,7 +136,7 @@ export class Topics {
     const all = [...this.entries.values()]
       .filter(({ name }) => name.toLowerCase().includes(this.wanted))
       .sort((a, b) => (a.name < b.name ? -1 : 1));
-    const shown = all.slice(0, SHOWN);
+    const shown = all.slice(0, MAX_SHOWN);
     const elements = shown.map(({ element }) => element);
     const now = this.list.children;
     if (elements.length !== now.length || elements.some((element, at) => element !== now[at])) {
@@ -146,7 +146,7 @@ export class Topics {
     this.select(this.selected);
     const hidden = all.length - shown.length;
     this.more.textContent = hidden
-      ? `${count(hidden)} more; type a part of the name above.`
-      : this.entries.size && !all.length ? "No topic has that in its name." : "";
+      ? `${count(hidden)} more topics; enter a part of the name above.`
+      : this.entries.size && !all.length ? "No topic matches." : "";
   }
 }

@@ -1,15 +1,15 @@
-// Where patterns match. In a thread of its own, because a browser's regular expressions can take for
-// ever, and then only this thread hangs; whoever asked ends it.
+// Finds the matches of patterns. A worker, because a regular expression can take unlimited time in a
+// browser; the page terminates the worker then.
 
-const MOST = 50; // marks in one text
+const MAX_MATCHES = 50; // in one text
 
-function spans(text, patterns) {
+function findSpans(text, patterns) {
   const found = [];
   patterns.forEach((pattern, which) => {
     pattern.lastIndex = 0;
     for (const match of text.matchAll(pattern)) {
       if (match[0].length) found.push([match.index, match.index + match[0].length, which]);
-      if (found.length >= MOST) break;
+      if (found.length >= MAX_MATCHES) break;
     }
   });
   return found;
@@ -17,6 +17,6 @@ function spans(text, patterns) {
 
 self.onmessage = ({ data }) => {
   const patterns = data.patterns.map(({ source, flags }) => new RegExp(source, flags));
-  self.postMessage({ id: data.id, found: data.texts.map((text) => spans(text, patterns)) });
+  self.postMessage({ id: data.id, found: data.texts.map((text) => findSpans(text, patterns)) });
 };
 self.postMessage({ ready: true });
