@@ -46,8 +46,6 @@ class MessageSource:
             from logd.client.reader import Reader
 
             return Reader(self._address(), topic, **self._reading(follow), **bounds)
-        if follow:
-            raise UsageError("--forever needs a daemon and cannot be used with --data-dir")
         from logd.offline.reader import DirectoryReader
 
         files = DirectoryReader(self.data_dir, topic, on_gap=self._print_gap, **bounds)
@@ -116,7 +114,9 @@ class MessageSource:
         """
         from logd.wire.addresses import ConnectionLost
 
-        if self.data_dir is not None or self._exists(topic):
+        if self.data_dir is not None:
+            raise UsageError("--forever needs a daemon and cannot be used with --data-dir")
+        if self._exists(topic):
             return False
         notice(f"topic {topic} does not exist; waiting for its first message", self.quiet)
         with stdout() as out:
