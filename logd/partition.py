@@ -53,7 +53,7 @@ class Partition:
         self._index: Index | None = None
         self._saved_entries = 0
         self._is_damaged = False
-        self._is_looked_at = False
+        self._is_read_only = False
         self._recent: dict[int, int] = {}
         self._found: ScannedBatch | None = (
             None  # by the last look-up; the next is often about the same
@@ -85,10 +85,10 @@ class Partition:
         return partition
 
     @classmethod
-    def look_at(cls, directory: Path, first: int, next_: int) -> Partition:
+    def open_read_only(cls, directory: Path, first: int, next_: int) -> Partition:
         """As `open_sealed`, and nothing is ever written, a rebuilt index neither; reads wait."""
         partition = cls.open_sealed(directory, first, next_)
-        partition._is_looked_at = True
+        partition._is_read_only = True
         return partition
 
     def load(self, index: Index, size: int, next_: int, max_time_ms: int) -> None:
@@ -101,7 +101,7 @@ class Partition:
     @property
     def file(self) -> File:
         if self._file is None:
-            self._file = (PatientFile if self._is_looked_at else File)(self.path)
+            self._file = (PatientFile if self._is_read_only else File)(self.path)
         return self._file
 
     @property
@@ -120,7 +120,7 @@ class Partition:
         except DamagedBatch:
             return 0
 
-    def keep_damaged(self, index: Index, size: int) -> None:
+    def use_partial_index(self, index: Index, size: int) -> None:
         """This sealed partition is read through an index that leads around its damage."""
         self._index, self._is_damaged = index, True
         self.size = size
@@ -129,12 +129,12 @@ class Partition:
         """Has nobody removed, replaced or cut its file? One system call; from any thread."""
         return disk.is_in_place(self.path, self._file, self.size)
 
-    def idle(self) -> None:
+    def release(self) -> None:
         """Let go of the descriptor and the map; both come back when somebody asks."""
         if self.sealed and not self._is_damaged:
-            self.let_go()
+            self.close()
 
-    def let_go(self) -> None:
+    def close(self) -> None:
         """Close it; replies under way keep the file open for themselves."""
         self._file = self._index = self._found = None
 
@@ -148,7 +148,7 @@ class Partition:
         time_ms: int,
     ) -> None:
         """Write whole batches in one call, `placed` as `Placed` says. If it fails none of them
-        counts: see `cut_back`."""
+        counts: see `truncate`."""
         file, index, recent = self._file, self._index, self._recent
         assert file is not None and index is not None  # noqa: PT018  it is the active one
         disk.write_at(file, buffers, self.size)
@@ -161,7 +161,7 @@ class Partition:
             position += size
         self.size, self.next, self.max_time_ms = position, next_, time_ms
 
-    def cut_back(self) -> None:
+    def truncate(self) -> None:
         """Remove what a failed write left behind the last whole batch."""
         disk.cut(self.file, self.size)
 
@@ -179,11 +179,11 @@ class Partition:
             disk.write_at(file, [missing], self._saved_entries * ENTRY_BYTES)
         self._saved_entries += saved
 
-    def sealed_now(self) -> None:
+    def seal(self) -> None:
         """No more writes come; the files say so already."""
         self.sealed = True
         self._recent.clear()
-        self.idle()
+        self.release()
 
     # -- looking up -----------------------------------------------------------------------------
 
@@ -293,7 +293,7 @@ class Partition:
             index.note(found.header.offset, found.position, time_ms)
         if self.sealed:
             index.append(IndexEntry(self.next, self.size, time_ms))
-        if not self._is_looked_at:
+        if not self._is_read_only:
             disk.replace_if_room(self.index_path, index.encoded())
         self._saved_entries = len(index)
         return index

@@ -23,8 +23,8 @@ from logd.net.syslog import SyslogServer
 from logd.net.systemd_notify import Notifier
 from logd.net.systemd_sockets import Inherited, bound
 from logd.service import Service
+from logd.storage.scheduler import Timer
 from logd.store import Store
-from logd.topic import Timer
 from logd.wire.text import counted
 
 if TYPE_CHECKING:

@@ -33,9 +33,11 @@ from logd.partition import Slice
 from logd.storage.cursors import lag
 from logd.storage.disk import NotCached, refusal
 from logd.storage.periodic_tasks import PeriodicTasks
-from logd.storage.write_group import CheckedBatch
+from logd.storage.scheduler import Scheduler
+from logd.storage.waiting_readers import NewestWrite
+from logd.storage.write_group import CheckedBatch, PendingPush
 from logd.store import Store
-from logd.topic import NewestWrite, PendingPush, Scheduler, Topic
+from logd.topic import Topic
 from logd.wire.requests import (
     HELP_TEXT,
     Auth,
@@ -191,15 +193,15 @@ class Service:
         """READ: plan, then send; what is not in memory is fetched first, off the loop."""
         try:
             topic = self.store.topic(read.topic)
-            offset = topic.view.resolve(read.where)
-            if offset == topic.view.next and read.wait_ms and not topic.closing:
+            offset = topic.readable.resolve(read.where)
+            if offset == topic.readable.next and read.wait_ms and not topic.closing:
                 door.waits(topic, offset, read)
                 return
             door.reply(self._read_now(topic, offset, read))
         except NotCached as cold:
             self._warm(cold, read, door, tries)
         except DamagedBatch as error:
-            reason = f"first={topic.view.first} next={topic.view.next} {error.text}"
+            reason = f"first={topic.readable.first} next={topic.readable.next} {error.text}"
             self.refuse(Faulted(reason), door)
         except OSError as error:
             self.refuse(refusal(error), door)
@@ -207,7 +209,7 @@ class Service:
             self.refuse(error, door)
 
     def _read_now(self, topic: Topic, offset: int, read: Read) -> ServiceReply:
-        plan = topic.view.plan(offset, read.messages, self.max_bytes(read))
+        plan = topic.readable.plan(offset, read.messages, self.max_bytes(read))
         size = sum(part.size for part in plan.slices)
         head = b"BATCHES %d %d %d\r\n" % (offset, plan.messages, size)
         self.count_read(size)
@@ -243,7 +245,7 @@ class Service:
         self.scheduler.offload(cold.warm, done)
 
     def _tail(self, tail: Tail) -> Read:
-        view = self.store.topic(tail.topic).view
+        view = self.store.topic(tail.topic).readable
         start = max(view.first, view.next - tail.messages)
         return Read(tail.topic, start, tail.messages)
 
@@ -256,15 +258,15 @@ class Service:
     def _cursor(self, request: Cursor) -> bytes:
         topic = self.store.topic(request.topic)
         if request.name is None:
-            return _text("".join(topic.cursors.rows(topic.view.next)).encode())
+            return _text("".join(topic.cursors.rows(topic.readable.next)).encode())
         return _place(topic, topic.cursors.find(request.name).offset)
 
     def _commit(self, request: Commit, door: Requester) -> None:
         """COMMIT: below first is allowed, since retention moves on under a slow reader."""
         topic, offset = self.store.topic(request.topic), request.offset
         topic.check_files_are_there()
-        if offset is not None and offset > topic.view.next:
-            raise OutOfRange(f"first={topic.view.first} next={topic.view.next}")
+        if offset is not None and offset > topic.readable.next:
+            raise OutOfRange(f"first={topic.readable.first} next={topic.readable.next}")
 
         def answer(error: LogdError | None) -> None:
             if error is not None:
@@ -281,14 +283,14 @@ class Service:
         rows = [
             f"{name} {view.first} {view.next} {view.size} {len(view.partitions)}\n"
             for name, topic in sorted(self.store.topics.items())
-            for view in (topic.view,)
+            for view in (topic.readable,)
             if topic.ready and matches(name)
             if request.sees is None or request.sees(name)
         ]
         return _text("".join(rows).encode())
 
     def _partitions(self, request: Partitions) -> bytes:
-        view = self.store.topic(request.topic).view
+        view = self.store.topic(request.topic).readable
         rows = []
         for partition in view.partitions.values():
             next_, size = view.visible(partition)
@@ -312,7 +314,7 @@ class Service:
                     "connections": self.connections,
                     "topics": len(ready),
                     "faulted_topics": sum(bool(topic.damages) for topic in ready),
-                    "bytes": sum(topic.view.size for topic in ready),
+                    "bytes": sum(topic.readable.size for topic in ready),
                     "stored_messages": sum(topic.stored_messages for topic in ready),
                     "stored_bytes": sum(topic.stored_bytes for topic in ready),
                     **self.counters,
@@ -338,7 +340,7 @@ def _checked(push: Push, limit_bytes: int) -> CheckedBatch:
 
 
 def _place(topic: Topic, offset: int) -> bytes:
-    return b"OK %d %d\r\n" % (offset, lag(offset, topic.view.next))
+    return b"OK %d %d\r\n" % (offset, lag(offset, topic.readable.next))
 
 
 def _text(body: bytes) -> bytes:

@@ -28,10 +28,11 @@ from logd.errors import (
 from logd.partition import Partition
 from logd.repair import RepairReport
 from logd.storage import disk, topic_files
-from logd.storage.delete_hooks import RunningHook
+from logd.storage.delete_hooks import RunningHooks
 from logd.storage.disk import File
 from logd.storage.periodic_tasks import for_each
-from logd.topic import NO_ROOM, Scheduler, Topic
+from logd.storage.scheduler import Scheduler
+from logd.topic import NO_ROOM, STOPPING, Topic
 from logd.wire.requests import topic_name
 
 _OPEN_PARTITIONS = 256
@@ -46,11 +47,11 @@ class OpenPartitions:
         self._limit = limit
         self._open: OrderedDict[Partition, None] = OrderedDict()
 
-    def touch(self, partition: Partition) -> None:
+    def mark_used(self, partition: Partition) -> None:
         self._open[partition] = None
         self._open.move_to_end(partition)
         if len(self._open) > self._limit:
-            self._open.popitem(last=False)[0].idle()
+            self._open.popitem(last=False)[0].release()
 
 
 class Store:
@@ -61,7 +62,7 @@ class Store:
         self._scheduler = scheduler
         self._directory = config.data_dir / "topics"
         self._open_partitions = OpenPartitions(_OPEN_PARTITIONS)
-        self.running_hooks = RunningHook()
+        self.running_hooks = RunningHooks()
         self._last_sync: tuple[object, float] = (None, 0.0)
         self._is_closing = False
         self._has_room = True
@@ -101,13 +102,13 @@ class Store:
             self._config,
             self._scheduler,
             self.running_hooks,
-            self._open_partitions.touch,
-            self._is_alone,
+            self._open_partitions.mark_used,
+            self._may_block,
         )
         topic.has_room = self._has_room
         return topic
 
-    def _is_alone(self, topic: object) -> bool:
+    def _may_block(self, topic: object) -> bool:
         """Has no other topic synced on the loop lately? Side by side they go to threads."""
         last, at_s = self._last_sync
         now_s = self._scheduler.monotonic_s()
@@ -126,7 +127,7 @@ class Store:
         topic = self.topics.get(name)
         if topic is None:
             if self._is_closing:
-                raise ShuttingDown("the daemon is stopping; connect again in a moment")
+                raise ShuttingDown(STOPPING)
             self._check_new(name)
             topic = self.topics[name] = self._new_topic(name)
             topic.create(failed=lambda error: self._forget(name))
@@ -191,7 +192,7 @@ class Store:
         """The next few of all partitions, round and round."""
         if not self._unchecked:
             self._unchecked = [
-                (topic, part) for topic in topics for part in topic.view.partitions.values()
+                (topic, part) for topic in topics for part in topic.readable.partitions.values()
             ]
         chosen = self._unchecked[-_CHECKED_AT_ONCE:]
         del self._unchecked[-_CHECKED_AT_ONCE:]

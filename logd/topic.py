@@ -1,102 +1,52 @@
-"""One topic: its writes in groups, its syncs, its rolls, and who waits for what.
+"""One topic: its log, and the pushes that are written to it in groups.
 
-Lives on the loop's thread. What may wait for a disk (creating, rolling, syncing, closing) runs off
-it as a job, one at a time; pushes that come meanwhile form the next group. Always: offsets are
-gapless; a group is stored whole or not at all; nothing is answered before the policy allows it, and
-nothing is readable before it could be answered. Knows nothing of asyncio, sockets or HTTP: the loop
-is behind `Scheduler`, a client behind `PendingPush`.
+Runs on the thread of the event loop. Work that may wait for a disk (create, roll, sync, delete,
+close) is a background job, one at a time; pushes that arrive meanwhile form the next group. Always:
+offsets have no gaps; a group is stored completely or not at all; nothing is acknowledged before the
+fsync policy allows it, and nothing is readable before it could be acknowledged. Imports no asyncio
+and no sockets: the event loop is a `Scheduler`, a client is a `PendingPush`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-from logd.batch import LINES, NO_ID, Buffer, body_sum, encode_header
+from logd.batch import LINES, body_sum, encode_header
 from logd.config import Config
 from logd.errors import Faulted, LogdError, NoSpace, ShuttingDown
 from logd.partition import Partition
 from logd.repair import Damage, joined
 from logd.storage import recovery, topic_files
-from logd.storage.checkpoint import Checkpoint, CheckpointState
 from logd.storage.cursor_commits import TopicCursors
-from logd.storage.delete_hooks import RunningHook
+from logd.storage.delete_hooks import RunningHooks
 from logd.storage.disk import SyncFailed, refusal
 from logd.storage.expiration import Expiration
 from logd.storage.fsync_policy import FsyncPolicy
-from logd.storage.group_commit import GroupCommit, LogPosition
-from logd.storage.producers import Producers, StoredId
+from logd.storage.group_commit import LogPosition
+from logd.storage.producers import Producers
 from logd.storage.readable_range import ReadableRange
+from logd.storage.scheduler import BackgroundJob, Scheduler
 from logd.storage.single_push import Singles, answer_one
-from logd.storage.write_group import CheckedBatch, WriteGroup
-from logd.wire.requests import Pushes
+from logd.storage.topic_files import Opened, TopicFiles
+from logd.storage.topic_sync import TopicSync
+from logd.storage.waiting_readers import NewestWrite, WaitingReaders
+from logd.storage.write_group import PendingPush, WriteGroup
 
 log = logging.getLogger("logd")
-_GROUP_BATCHES = 500  # two buffers each, and the kernel takes 1,024 in one call
+_GROUP_BATCHES = 500  # two buffers each; the kernel takes 1,024 in one call
 _GROUP_BYTES = 16 << 20
 _QUIET_S = 0.00005
-_DELETED_AT_ONCE = 16  # files; syncs wait for it
-NO_ROOM = "there is less free on the disk than min-free-bytes; nothing of this was stored"
-
-
-class Timer(Protocol):
-    def cancel(self) -> None: ...
-
-
-class Scheduler(Protocol):
-    """What a topic needs of an event loop."""
-
-    def soon(self, call: Callable[[], None]) -> None: ...
-    def later(self, delay_s: float, call: Callable[[], None]) -> Timer: ...
-    def offload(
-        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
-    ) -> None:
-        """Run `work` on another thread, then `done` with its result or its error on this one."""
-
-    def offload_cpu(
-        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
-    ) -> None:
-        """The same for work that takes the processor, not the disk: on threads of their own."""
-
-    def now_ms(self) -> int: ...
-    def monotonic_s(self) -> float: ...
-    def offload_hook(
-        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
-    ) -> None:
-        """The same for a delete hook, which may take minutes: on threads of their own."""
-
-    def fatal(self, reason: str) -> None:
-        """Nothing may be acknowledged any more: stop the daemon."""
-
-
-class PendingPush(Protocol):
-    """A push on its way, and whoever waits for it."""
-
-    content: Pushes | CheckedBatch
-    clients: int  # who wait for it
-    offset: int  # where it was stored: set before `stored` is called
-    messages: int  # how many; only for a CheckedBatch
-
-    def stored(self) -> None: ...
-    def refused(self, error: LogdError) -> None: ...
-
-
-class NewestWrite(NamedTuple):
-    """What was written just now: whoever waits at the end need not read it from the file."""
-
-    offset: int
-    messages: int
-    size: int
-    buffers: Sequence[Buffer]
+NO_ROOM = "the disk has less free space than min-free-bytes; nothing was stored"
+STOPPING = "the daemon is stopping; reconnect in a moment"
 
 
 class Topic:
-    _single_done_s = 0.0  # when any topic last stored a single message at once
+    _single_stored_at_s = 0.0  # when any topic last stored a single message at once
 
     def __init__(
         self,
@@ -104,69 +54,41 @@ class Topic:
         directory: Path,
         config: Config,
         scheduler: Scheduler,
-        running_hooks: RunningHook,
-        touch: Callable[[Partition], None] = lambda partition: None,
-        is_alone: Callable[[object], bool] = lambda topic: True,
+        running_hooks: RunningHooks,
+        on_read: Callable[[Partition], None] = lambda partition: None,
+        may_block: Callable[[object], bool] = lambda topic: True,
     ) -> None:
         config = config.for_topic(name)
-        self.name = name
-        self.directory = directory
-        self.view = ReadableRange(touch)
-        self.producers = Producers()
-        self.ready = False  # its files exist
-        self.damages: tuple[Damage, ...] = ()  # with any, the topic is faulted: read only
-        self._has_lost_files = False  # since the start; then it is faulted, too
-        self.stored_messages = self.stored_bytes = 0  # since the start
-        self._checked_bytes = 0  # of them, when its files were last looked for
+        policy = FsyncPolicy(config.fsync, config.fsync_interval_s, config.fsync_batches)
+        self.name, self.directory = name, directory
+        self.ready = False  # the files exist
         self.closing = False
-        self.has_room = True  # on the disk, as the store sees it once a second
+        self.has_room = True  # on the disk; the store checks this once per second
+        self.damages: tuple[Damage, ...] = ()  # if there are any, the topic is faulted: read only
+        self._has_lost_files = False  # since the start; then it is faulted as well
+        self.stored_messages = self.stored_bytes = 0  # since the start
+        self._checked_bytes = 0  # `stored_bytes` at the last check of the files
         self.clock_behind_ms = 0
-        self._config = config
-        self._scheduler = scheduler
-        self._is_alone = is_alone  # is no other topic syncing at this time?
-        self._policy = FsyncPolicy(config.fsync, config.fsync_interval_s, config.fsync_batches)
-        self._answers_wait = self._policy.answers_wait
-        self._commits: GroupCommit[PendingPush] = GroupCommit(self._policy)
-        self._expiry = Expiration(
-            name,
-            config,
-            self.view,
-            running_hooks,
-            scheduler.offload_hook,
-            self._let_go,
-            self._hook_ended,
-            scheduler.monotonic_s,
-        )
-        self.cursors = TopicCursors(
-            directory,
-            self._policy,
-            config.max_cursors,
-            scheduler.offload,
-            scheduler.later,
-            scheduler.now_ms,
-            scheduler.monotonic_s,
-            self._job_failed,
-            self._turn_soon,
-        )
-        self._expired: list[Partition] = []  # out of sight, but still on disk
-        self._left_over: list[Partition] = []  # those that could not be deleted; tried again
+        self.readable = ReadableRange(on_read)
+        self.waiting_readers = WaitingReaders()
+        self.producers = Producers()
+        self._config, self._scheduler = config, scheduler
+        self._acks_wait = policy.acks_wait
+        self._job = BackgroundJob(scheduler, self._job_ended)
+        self._sync = TopicSync(scheduler, policy, self._job, self, may_block)
+        self._commits = self._sync.commits
+        self._expiration = Expiration(config, scheduler, self, running_hooks)
+        self.cursors = TopicCursors(policy, config.max_cursors, scheduler, self)
         self._pending: deque[PendingPush] = deque()
-        self.singles = Singles(name, self._single_came)  # pending too
-        self._came_alone = True  # the last of them
-        self._gathers_since_s = 0.0  # when single messages began to wait for company
-        self._waiters: dict[object, Callable[[], None]] = {}
-        self.fresh: NewestWrite | None = None  # only while those who wait are woken
+        self.singles = Singles(name, self._single_came)  # pending as well
+        self._came_alone = True  # the last single message
         self._turn_is_due = False
-        self._job_is_running = False
-        self._marked_unclean = False
-        self._tail_is_dirty = False
-        self._sync_timer: Timer | None = None
-        self._gather_timer: Timer | None = None
+        self._tail_is_dirty = False  # a failed write may have left bytes after the last batch
         self._on_closed: Callable[[], None] | None = None
-        self._created_at = 0.0
+        self._partition_began_s = 0.0
 
     def configure(self, config: Config) -> bool:
-        """Take other settings while at work. Not how to sync: False if that was to change."""
+        """Apply changed settings. The fsync settings stay: False if they were to change."""
         config, old = config.for_topic(self.name), self._config
         self._config = replace(
             config,
@@ -174,120 +96,104 @@ class Topic:
             fsync_interval_s=old.fsync_interval_s,
             fsync_batches=old.fsync_batches,
         )
-        self._expiry.configure(config)
+        self._expiration.configure(config)
         self.cursors.max_cursors = config.max_cursors
         return self._config == config
 
-    # -- start ----------------------------------------------------------------------------------
+    # -- open -----------------------------------------------------------------------------------
 
-    def open(self) -> topic_files.Opened:
-        """Read the topic's files. Blocks: for the start only."""
+    def open(self) -> Opened:
+        """Open existing files. Blocks: only for the start of the daemon."""
         opened = recovery.open_topic(self.name, self.directory)
-        self._take(opened)
+        self._use(opened)
         return opened
 
     def create(self, failed: Callable[[LogdError], None]) -> None:
-        """Make the topic's files; pushes may come in already and wait for that."""
+        """Create the files; pushes that arrive meanwhile wait."""
+        now_ms = self._scheduler.now_ms()
+
+        def work() -> Opened:
+            if self.directory.exists():  # an earlier attempt failed after the rename
+                return recovery.open_topic(self.name, self.directory)
+            return topic_files.create_topic(self.directory, now_ms)
 
         def done(opened: Any, error: BaseException | None) -> None:
-            self._job_is_running = False
             if error is None:
-                self._take(opened)
+                self._use(opened)
             else:
-                self.singles.is_open = False  # there will be no such topic
+                self.singles.is_open = False
                 failed(refusal(error))
-                self._job_failed(error)
-            self._turn()
+                self.job_failed(error)
 
-        self._job_is_running = True
-        now_ms = self._scheduler.now_ms()
-        self._scheduler.offload(lambda: self._make_files(now_ms), done)
+        self._job.start(work, done)
 
-    def _make_files(self, now_ms: int) -> topic_files.Opened:
-        if self.directory.exists():  # made before, by an attempt that failed behind the rename
-            return recovery.open_topic(self.name, self.directory)
-        return topic_files.create_topic(self.directory, now_ms)
-
-    def _take(self, opened: topic_files.Opened) -> None:
+    def _use(self, opened: Opened) -> None:
         for partition in opened.partitions:
-            self.view.add(partition)
-        self.checkpoint: Checkpoint = opened.checkpoint
-        self.producers = opened.producers
-        self.cursors.take(opened.cursors)
-        self.id, self._state = opened.id, opened.state
-        self.damages = opened.damages
+            self.readable.add(partition)
+        self._files = TopicFiles(opened, self.readable)
+        self.id, self.producers, self.damages = opened.id, opened.producers, opened.damages
+        self.cursors.open(opened.cursors)
         self.singles.is_open = not opened.damages
-        self.view.lead_around(joined(opened.damages))
+        self.readable.exclude(joined(opened.damages))
         self.ready = True
         damaged_to = max((damage.next for damage in opened.damages), default=0)
         if not opened.partitions:
-            self.view.show(damaged_to, 0)
+            self.readable.set_end(damaged_to, 0)
             return
-        self.active = opened.partitions[-1]
         self._time_ms = max(opened.time_ms, opened.state.since_ms)
-        self._commits.start_at(
-            LogPosition(self.active.first, self.active.size, self.active.next, 0)
-        )
-        self.view.show(max(self.active.next, damaged_to), self.active.size)
-        self._created_at = self._scheduler.monotonic_s() - self._age_s()
-        self._marked_unclean = not opened.clean and not self.damages
+        self._use_partition(opened.partitions[-1], 0)
+        self.readable.set_end(max(self.active.next, damaged_to), self.active.size)
+        if not self.damages and self.active.size:  # its age counts from earlier runs
+            age_s = (self._scheduler.now_ms() - self.active.min_time_ms) / 1000
+            self._partition_began_s -= max(0.0, age_s)
 
-    def _age_s(self) -> float:
-        """How old the active partition is at the start: the runs before count too."""
-        if self.damages or not self.active.size:
-            return 0.0
-        return max(0.0, (self._scheduler.now_ms() - self.active.min_time_ms) / 1000)
+    def _use_partition(self, partition: Partition, batches: int) -> None:
+        """Write to this partition from now on; all of it is on disk."""
+        self.active = partition
+        end = LogPosition(partition.first, partition.size, partition.next, batches)
+        self._commits.start_at(end)
+        self._partition_began_s = self._scheduler.monotonic_s()
 
-    # -- writing --------------------------------------------------------------------------------
+    # -- push -----------------------------------------------------------------------------------
 
     def push(self, push: PendingPush) -> None:
-        """Store this together with all that arrives in the same turn."""
+        """Store this together with everything that arrives in the same turn of the event loop."""
         if self.closing or self.damages:
-            push.refused(self._refusal())
+            push.refused(self.refusal())
             return
-        if self.singles:  # one of them may have come before it, on the same connection
+        if self.singles:  # one of them may have been sent before it on the same connection
             self._take_singles()
         self._pending.append(push)
         if not self._turn_is_due:
             self._turn_is_due = True
             self._scheduler.soon(self._turn)
 
-    def _refusal(self) -> LogdError:
-        if self.closing:
-            return ShuttingDown("the daemon is stopping; connect again in a moment")
-        damage = (*self.view.damages, *self.damages)[0]
-        what_to_do = "before a repair: stop the daemon and run log-cli repair"
-        if self._has_lost_files:
-            what_to_do = "before a restart: read what can still be read, then restart the daemon"
-        return Faulted(
-            f"first={damage.first} next={damage.next} {damage}; nothing is written to this topic"
-            f" {what_to_do}"
-        )
-
-    def _turn_soon(self) -> None:
+    def turn_soon(self) -> None:
         if not self._turn_is_due:
             self._turn_is_due = True
             self._scheduler.soon(self._turn)
 
     def _single_came(self) -> None:
-        """The first one since the last turn. On a quiet daemon it is stored at once; where others
-        are about, or a sync is to be shared, they get the rest of the loop's turn to join it."""
+        """The first single message since the last turn. If the daemon is idle it is stored at once.
+        Otherwise others get the rest of the turn to join it, and to share its sync."""
         now_s = self._scheduler.monotonic_s()
-        is_quiet = self._came_alone and now_s - Topic._single_done_s > _QUIET_S
-        if not is_quiet or self._turn_is_due or self._answers_wait:
-            self._turn_soon()
+        is_idle = self._came_alone and now_s - Topic._single_stored_at_s > _QUIET_S
+        if not is_idle or self._turn_is_due or self._acks_wait:
+            self.turn_soon()
             return
-        is_busy = self._job_is_running or self._pending or self._expired or self._tail_is_dirty
-        if is_busy or not (self.ready and self.has_room) or self._before_writing() is not None:
+        is_busy = (
+            self._job.is_running or self._pending or self._expiration.expired or self._tail_is_dirty
+        )
+        if is_busy or not (self.ready and self.has_room) or self._job_before_write() is not None:
             self._turn()
         else:
             self._store_single(now_s)
-        Topic._single_done_s = self._scheduler.monotonic_s()
+        Topic._single_stored_at_s = self._scheduler.monotonic_s()
 
     def _store_single(self, now_s: float) -> None:
-        """What a turn does, for one message and nothing else: no group, no pending push. On a
-        daemon that has rested each object and each call costs far more than on a busy one."""
-        body, who = self.singles.take_one()
+        """The same as a turn for one message, without a group and a pending push: on an idle
+        daemon each object and each call costs far more than on a busy one."""
+        body, client = self.singles.take_one()
         active, time_ms = self.active, self._now_ms()
         offset = active.next
         header = encode_header(offset, 1, len(body), time_ms, LINES, body_sum(body))
@@ -295,77 +201,64 @@ class Topic:
         try:
             active.append(buffers, ((offset, size),), offset + 1, time_ms)
         except OSError as error:
-            self._tail_is_dirty = True
-            self._clean_tail(and_report=False)
-            who.single_refused(refusal(error))
+            self._write_failed()
+            client.single_refused(refusal(error))
             return
         self._wrote(1, size, 1, now_s)
-        self.view.show(offset + 1, active.size)
-        if self._waiters:
-            self.fresh = NewestWrite(offset, 1, size, buffers)
-            self._wake()
-            self.fresh = None
-        answer_one(who, offset)
-        self._sync_when_due()
-
-    def _turn(self) -> None:
-        """Write what is pending, unless something has to be done first."""
-        self._turn_is_due = False
-        if self.singles:
-            if self._answers_wait and self._gathers():
-                return
-            self._take_singles()
-        writes = self.ready and bool(self._pending)
-        needed = self._before_writing() if writes else None
-        if needed:
-            self._job(needed)
-        if self._expired:
-            self._job(self._delete_expired)
-        if writes and not needed and not self._is_held_back():
-            self._write_group()
-        if not self._pending:
-            self._finish_closing()
-        elif not self._job_is_running:
-            self._turn_soon()
+        self.readable.set_end(offset + 1, active.size)
+        if self.waiting_readers.calls:
+            self.waiting_readers.wake(NewestWrite(offset, 1, size, buffers))
+        answer_one(client, offset)
+        self._sync.start_when_due()
 
     def _take_singles(self) -> None:
-        """From now on they are pending like any other push."""
+        """Queue the single messages like any other push."""
         self._came_alone = len(self.singles) == 1
         self._pending.extend(self.singles.take())
 
-    def _gathers(self) -> bool:
-        """Do single messages wait for more of their kind? What cannot be answered before a sync
-        need not be written long before it, and is one batch when they are written together."""
-        if self._pending or self._job_is_running or self.closing:
+    def _turn(self) -> None:
+        """Write what is pending, unless a job has to come first."""
+        self._turn_is_due = False
+        if self.singles:
+            if self._acks_wait and self._delays_singles():
+                return
+            self._take_singles()
+        writes = self.ready and bool(self._pending)
+        needed = self._job_before_write() if writes else None
+        if needed:
+            self.start_job(needed)
+        if self._expiration.expired:
+            self.start_job(self._expiration.delete)
+        if writes and not needed and not self._must_wait_for_sync():
+            self._flush()
+        if not self._pending:
+            self._finish_closing()
+        elif not self._job.is_running:
+            self.turn_soon()
+
+    def _delays_singles(self) -> bool:
+        if self._pending or self._job.is_running or self.closing:
             return False
-        now_s = self._scheduler.monotonic_s()
-        since_s = self._gathers_since_s = self._gathers_since_s or now_s
-        due_in_s, self.singles.call_at = self._commits.gather(len(self.singles), since_s, now_s)
-        if due_in_s and self._gather_timer is None:
-            self._gather_timer = self._scheduler.later(due_in_s, self._gather_timer_fired)
-        return bool(due_in_s)
+        return self._sync.delays(self.singles)
 
-    def _gather_timer_fired(self) -> None:
-        self._gather_timer = None
-        self._turn_soon()
-
-    def _before_writing(self) -> Callable[[], Callable[[], None]] | None:
-        """The job that must be done before anything is written, if there is one."""
-        if not self._marked_unclean:
+    def _job_before_write(self) -> Callable[[], Callable[[], None]] | None:
+        """The job that has to be done before the next write, if there is one."""
+        if not self._files.is_marked_unclean:
             return self._mark_unclean
         config, size = self._config, self.active.size
         age_s = config.partition_age_s
-        is_old = age_s and self._scheduler.monotonic_s() - self._created_at >= age_s
+        is_old = age_s and self._scheduler.monotonic_s() - self._partition_began_s >= age_s
         return self._roll if size and (is_old or size >= config.partition_bytes) else None
 
-    def _is_held_back(self) -> bool:
-        """Have syncs fallen so far behind that pushes must wait? Then one is under way."""
-        return self._job_is_running and self._commits.hold_back(self._scheduler.monotonic_s())
+    def _must_wait_for_sync(self) -> bool:
+        return self._job.is_running and self._commits.must_wait(self._scheduler.monotonic_s())
 
-    def _write_group(self) -> None:
+    # -- flush ----------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Write one group of pending pushes."""
         if not self.has_room:
-            while self._pending:
-                self._pending.popleft().refused(NoSpace(NO_ROOM))
+            self._refuse_pending(NoSpace(NO_ROOM))
             return
         group, pushes = self._form_group()
         try:
@@ -373,8 +266,7 @@ class Topic:
                 self._append(group)
         except OSError as error:
             self.producers.rollback()
-            self._tail_is_dirty = True
-            self._clean_tail(and_report=False)
+            self._write_failed()
             refused = refusal(error)
             for push in pushes:
                 push.refused(refused)
@@ -382,61 +274,35 @@ class Topic:
         self.producers.commit()
         if not self._commits.await_sync(pushes):
             if group.placed:
-                self._publish(self._commits.written, group)
+                self.publish(self._commits.written, group)
             for push in pushes:
                 push.stored()
-        self._sync_when_due()
+        self._sync.start_when_due()
 
     def _form_group(self) -> tuple[WriteGroup, list[PendingPush]]:
-        """Take from the pending pushes as many as one write may hold."""
+        """Take as many of the pending pushes as one write may hold."""
         group, pending = WriteGroup(self.active.next, self._now_ms()), self._pending
-        if len(pending) == 1 and (alone := _alone(pending[0].content)):
-            push = pending.popleft()
-            push.offset = group.add_alone(*alone)
-            return group, [push]
-        pushes: list[PendingPush] = []
-        room_bytes = min(_GROUP_BYTES, self._config.partition_bytes - self.active.size)
-        room_batches = min(_GROUP_BATCHES, self._commits.room())
-        while pending and group.size < room_bytes and group.batches < room_batches:
-            push = pending.popleft()
-            content = push.content
-            if isinstance(content, Pushes):
-                push.offset = group.add_plain(content.bodies, content.counts)
-            elif not self._add_batch(group, content, push):
-                continue
-            pushes.append(push)
-        group.close()
-        return group, pushes
+        if len(pending) == 1 and group.add_alone(pending[0]):
+            return group, [pending.popleft()]
+        max_bytes = min(_GROUP_BYTES, self._config.partition_bytes - self.active.size)
+        max_batches = min(_GROUP_BATCHES, self._commits.room())
+        return group, group.add_pending(pending, self.producers, max_bytes, max_batches)
 
     def _now_ms(self) -> int:
-        """The time of what is written now: it never goes back."""
+        """The time of what is written now; it never decreases."""
         now_ms = self._scheduler.now_ms()
         self._time_ms = max(now_ms, self._time_ms)
         self.clock_behind_ms = self._time_ms - now_ms
         return self._time_ms
 
-    def _add_batch(self, group: WriteGroup, batch: CheckedBatch, push: PendingPush) -> bool:
-        """Add it, unless its producer's number shows it stored already, or out of turn."""
-        try:
-            known = self.producers.stored(batch.id, batch.sum) if batch.id != NO_ID else None
-        except LogdError as error:
-            push.refused(error)
-            return False
-        if known is None:
-            known = StoredId(group.add(batch), batch.messages)
-            if batch.id != NO_ID:
-                self.producers.stage(batch.id, known, batch.sum)
-        push.offset, push.messages = known
-        return True
-
     def _append(self, group: WriteGroup) -> None:
-        self._clean_tail()
+        self._truncate_tail()
         active = self.active
         messages = group.next - active.next
         active.append(group.buffers, group.placed, group.next, group.time_ms)
-        since_s = self._gathers_since_s or self._scheduler.monotonic_s()
+        since_s = self._sync.delayed_since_s or self._scheduler.monotonic_s()
         self._wrote(messages, group.size, len(group.placed), since_s)
-        self._gathers_since_s = 0.0
+        self._sync.delayed_since_s = 0.0
 
     def _wrote(self, messages: int, size: int, batches: int, since_s: float) -> None:
         active, commits = self.active, self._commits
@@ -445,312 +311,197 @@ class Topic:
         batches += commits.written.batches
         commits.wrote(LogPosition(active.first, active.size, active.next, batches), since_s)
 
-    def _clean_tail(self, *, and_report: bool = True) -> None:
-        """Cut off what a failed write left; nothing is written behind it before that is done."""
-        if not self._tail_is_dirty:
-            return
+    def _write_failed(self) -> None:
+        self._tail_is_dirty = True
         try:
-            self.active.cut_back()
-            self._tail_is_dirty = False
+            self._truncate_tail()
         except OSError:
-            if and_report:
-                raise
+            pass  # the next write tries again, and fails if this does
 
-    def _publish(self, mark: LogPosition, group: WriteGroup | None = None) -> None:
-        """Let readers see everything up to here; if that is one group, those who wait get it."""
-        first = self.view.next
-        self.view.show(mark.next, mark.position)
-        if self._waiters:
+    def _truncate_tail(self) -> None:
+        """Cut off what a failed write left; nothing may be written after it."""
+        if self._tail_is_dirty:
+            self.active.truncate()
+            self._tail_is_dirty = False
+
+    def publish(self, end: LogPosition, group: WriteGroup | None = None) -> None:
+        """Make everything up to `end` readable, and wake readers with the group if that is all."""
+        first = self.readable.next
+        self.readable.set_end(end.next, end.position)
+        if self.waiting_readers.calls:
+            newest = None
             if group is not None and group.first == first:
-                self.fresh = NewestWrite(first, mark.next - first, group.size, group.buffers)
-            self._wake()
-            self.fresh = None
+                newest = NewestWrite(first, end.next - first, group.size, group.buffers)
+            self.waiting_readers.wake(newest)
 
-    def _wake(self) -> None:
-        if self._waiters:
-            waiters, self._waiters = self._waiters, {}
-            for wake in waiters.values():
-                wake()
+    def _refuse_pending(self, error: LogdError) -> None:
+        if self.singles:
+            self._take_singles()
+        while self._pending:
+            self._pending.popleft().refused(error)
 
-    # -- syncing --------------------------------------------------------------------------------
+    # -- background jobs ------------------------------------------------------------------------
 
-    def _sync_when_due(self) -> None:
-        if self._job_is_running or self._has_lost_files:
-            return
-        if self._sync_timer is not None and self._commits.is_timed():
-            return
-        due_in_s = self._commits.due_in_s(self._scheduler.monotonic_s())
-        if due_in_s == 0:
-            if self._sync_timer is not None:
-                self._sync_timer.cancel()
-                self._sync_timer = None
-            if self._commits.is_quick() and self._is_alone(self):
-                self._finish(*_attempt(self._sync))
-                if self._pending or self._on_closed or self._expired:
-                    self._turn_soon()
-            else:
-                self._job(self._sync)
-        elif due_in_s is not None and self._sync_timer is None:
-            self._sync_timer = self._scheduler.later(due_in_s, self._sync_timer_fired)
+    def start_job(self, work: Callable[[], Callable[[], None]]) -> None:
+        """Unless a job is running: run `work` on a thread, and what it returns on the loop."""
+        if not self._job.is_running:
+            self._job.start(work, self._finish_job)
 
-    def _sync_timer_fired(self) -> None:
-        self._sync_timer = None
-        self._sync_when_due()
+    def _finish_job(self, finish: Any, error: BaseException | None) -> None:
+        if error is None:
+            finish()
+        else:
+            self.job_failed(error)
 
-    def _sync(self) -> Callable[[], None]:
-        """Sync all that is written by the moment this starts; on a thread, or on the loop."""
-        started_at_s = self._scheduler.monotonic_s()
-        mark = self._commits.written
-        self.active.sync()
-        ended_at_s = self._scheduler.monotonic_s()
-        if not self.active.is_in_place():
-            return lambda: self._synced_in_vain(mark, started_at_s, ended_at_s)
-        if topic_files.progress_is_due(self.checkpoint, started_at_s):
-            topic_files.save_progress(self.active, self.checkpoint, self._checkpoint_at(mark))
-        return lambda: self._synced_to(mark, started_at_s, ended_at_s)
-
-    def _synced_to(self, mark: LogPosition, started_at_s: float, ended_at_s: float) -> None:
-        if self._answers_wait:
-            self._publish(mark)  # before the answers: whoever has one may read at once
-        for push in self._commits.synced_to(mark, started_at_s, ended_at_s):
-            push.stored()
-
-    def _synced_in_vain(self, mark: LogPosition, started_at_s: float, ended_at_s: float) -> None:
-        """The data is on disk, but in a file that no name leads to any more."""
-        self.lose_files(self.active)
-        for push in self._commits.synced_to(mark, started_at_s, ended_at_s):
-            push.refused(self._refusal())
-
-    def _checkpoint_at(self, mark: LogPosition, clean: bool = False) -> CheckpointState:
-        return replace(
-            self._state,
-            first=self.view.first,
-            partition=mark.partition,
-            position=mark.position,
-            next=mark.next,
-            clean=clean,
-        )
-
-    # -- jobs: what may wait for the disk, one at a time ----------------------------------------
-
-    def _job(self, work: Callable[[], Callable[[], None]]) -> None:
-        """Run `work` off the loop, then on it what `work` returned, then go on with the turn."""
-        if self._job_is_running:
-            return
-
-        self._job_is_running = True
-        self._scheduler.offload(work, self._done)
-
-    def _done(self, then: Any, error: BaseException | None) -> None:
-        self._job_is_running = False
-        self._finish(then, error)
-        self._sync_when_due()
+    def _job_ended(self) -> None:
+        self._sync.start_when_due()
         self._turn()
 
-    def _finish(self, then: Any, error: BaseException | None) -> None:
-        if error is None:
-            then()
-        else:
-            self._job_failed(error)
+    def resume(self) -> None:
+        """Continue after a sync on the event loop."""
+        if self._pending or self._on_closed or self._expiration.expired:
+            self.turn_soon()
 
-    def _job_failed(self, error: BaseException) -> None:
-        """A full disk is told to whoever waits; a failed sync ends the daemon."""
-        refused = refusal(error)
+    def job_failed(self, error: BaseException) -> None:
+        """Pending pushes get the error. After a failed sync the daemon has to stop."""
         if isinstance(error, FileNotFoundError) and self.ready and not self.active.is_in_place():
             self.lose_files(self.active)
         if isinstance(error, SyncFailed):
             self.closing, self.singles.is_open = True, False
             self._scheduler.fatal(f"topic {self.name}: {error}")
-        self._take_singles()
-        while self._pending:
-            self._pending.popleft().refused(refused)
+        self._refuse_pending(refusal(error))
 
     def _mark_unclean(self) -> Callable[[], None]:
-        self.checkpoint.write(self._checkpoint_at(self._commits.written), synced=True)
+        self._files.mark_unclean(self._commits.written)
 
-        def then() -> None:
-            self._marked_unclean = True
+        def finish() -> None:
+            self._files.is_marked_unclean = True
 
-        return then
+        return finish
+
+    def save_progress(self, end: LogPosition, now_s: float) -> None:
+        self._files.save_progress(self.active, end, now_s)
+
+    # -- roll -----------------------------------------------------------------------------------
 
     def _roll(self) -> Callable[[], None]:
-        """Close the active partition for good and open the next."""
+        """Seal the active partition and create the next."""
         old = self.active
-        self._clean_tail()
-        new = topic_files.roll(
-            old, self.producers, self.checkpoint, self._checkpoint_at(self._commits.written)
-        )
+        self._truncate_tail()
+        new = self._files.roll(old, self._commits.written)
 
-        def then() -> None:
+        def finish() -> None:
             now_s = self._scheduler.monotonic_s()
             written = self._commits.written
-            self._synced_to(written, now_s, now_s)
-            old.sealed_now()
-            self.active = new
-            self.view.add(new)
-            self._commits.start_at(LogPosition(new.first, 0, new.next, written.batches))
-            self.view.show(new.next, 0)
-            self._created_at = self._scheduler.monotonic_s()
+            self._sync.finish(written, now_s, now_s)
+            old.seal()
+            self.readable.add(new)
+            self._use_partition(new, written.batches)
+            self.readable.set_end(new.next, 0)
 
-        return then
+        return finish
 
-    # -- files that somebody else removes -------------------------------------------------------
+    # -- faults ---------------------------------------------------------------------------------
+
+    def refusal(self) -> LogdError:
+        """Why nothing can be written."""
+        if self.closing:
+            return ShuttingDown(STOPPING)
+        damage = (*self.readable.damages, *self.damages)[0]
+        remedy = "stop the daemon and run log-cli repair"
+        if self._has_lost_files:
+            remedy = "read what is still readable, then restart the daemon"
+        return Faulted(
+            f"first={damage.first} next={damage.next} {damage}; the topic is read-only: {remedy}"
+        )
 
     def was_written(self) -> bool:
-        """Has anything been stored since this was last asked?"""
+        """Has anything been stored since the last call?"""
         before, self._checked_bytes = self._checked_bytes, self.stored_bytes
         return self._checked_bytes != before
 
     def lose_files(self, partition: Partition) -> None:
-        """This partition's file is not where it was: nothing is acknowledged from now on, since a
+        """The file of this partition is gone. Nothing is acknowledged from now on, because a
         restart would not find it. What is open can still be read."""
-        is_known = self.view.partitions.get(partition.first) is partition
-        if self.damages or self.closing or not is_known or self._expiry.is_hooked(partition):
+        is_known = self.readable.partitions.get(partition.first) is partition
+        if self.damages or self.closing or not is_known or self._expiration.is_hooked(partition):
             return
-        reason = "removed, replaced or cut off while the daemon ran"
+        reason = "removed, replaced or truncated while the daemon was running"
         damage = Damage(partition.first, partition.next, partition.path.name, 0, 0, reason)
-        self.damages, self._has_lost_files = (damage,), True
+        self.damages, self._has_lost_files, self._sync.is_stopped = (damage,), True, True
         self.singles.is_open = False
         log.error("topic %s is faulted: %s", self.name, damage, extra={"topic": self.name})
         if partition.sealed:
-            self.view.lead_around(self.damages)
-        self._take_singles()
-        while self._pending:
-            self._pending.popleft().refused(self._refusal())
+            self.readable.exclude(self.damages)
+        self._refuse_pending(self.refusal())
 
     def check_files_are_there(self) -> None:
-        """Faulted if they are known not to be."""
+        """Raise Faulted if files are known to be lost."""
         if self._has_lost_files:
-            raise self._refusal()
+            raise self.refusal()
 
     # -- retention ------------------------------------------------------------------------------
 
     def check_retention(self) -> None:
-        """Once a second: start what retention asks for. Raises what stands in its way just now."""
-        if not self.ready or self.damages or self.closing:
-            return
-        if self._left_over:
-            self._expired += self._left_over
-            self._left_over = []
-            self._turn_soon()
-        self._expiry.check(self._scheduler.now_ms())
+        """Once per second: start what retention requires. Raises what prevents it."""
+        if self.ready and not self.damages and not self.closing:
+            self._expiration.check()
 
-    def _let_go(self, partition: Partition) -> None:
-        """An expired partition, its hook done: nobody sees it any more, and its files may go."""
-        self.view.drop(partition)
-        partition.let_go()
-        self._expired.append(partition)
-        self._turn_soon()
+    def save_first(self) -> None:
+        self._files.save_first(self._commits.synced)
 
-    def _hook_ended(self) -> None:
-        """The next one may run, or a stop go on."""
-        self._turn_soon()
-        self._scheduler.soon(self._check_retention_early)
-
-    def _check_retention_early(self) -> None:
-        with suppress(LogdError, OSError):  # the housekeeping meets it in a second, and reports it
-            self.check_retention()
-
-    def _delete_expired(self) -> Callable[[], None]:
-        """Note on disk that they went, then remove their files. What fails is tried again."""
-        expired = self._expired[:_DELETED_AT_ONCE]
-        left = list(expired)
-        clean = not self._marked_unclean
-        with suppress(OSError):
-            self.checkpoint.write(self._checkpoint_at(self._commits.synced, clean), synced=True)
-            for partition in expired:
-                with suppress(OSError):
-                    topic_files.remove(partition)
-                    left.remove(partition)
-            if not left:
-                topic_files.remove_old_ids(self.directory, self.view.first)
-
-        def then() -> None:
-            del self._expired[: len(expired)]
-            self._left_over += left
-
-        return then
-
-    # -- stop -----------------------------------------------------------------------------------
+    # -- close ----------------------------------------------------------------------------------
 
     def close(self, closed: Callable[[], None]) -> None:
-        """Take no more pushes, finish those under way, then sync and close the files."""
+        """Refuse new pushes, finish the pending ones, then sync and close the files."""
         self.closing, self.singles.is_open = True, False
         self._on_closed = closed
         self.cursors.close()
-        self._wake()
+        self.waiting_readers.wake()
         self._turn()
 
     def _finish_closing(self) -> None:
-        if self._on_closed is None or self._job_is_running or self._pending:
+        if self._on_closed is None or self._job.is_running or self._pending:
             return
-        if self._expiry.is_busy or self._expired or self.cursors.is_busy:
-            return  # what comes of the hook, or of the commits, calls this again
+        if self._expiration.is_busy or self.cursors.is_busy:
+            return  # each of them starts a turn when it has ended
         closed, self._on_closed = self._on_closed, None
-        if not self._marked_unclean or self._has_lost_files:
+        if not self.ready or not self._files.is_marked_unclean or self._has_lost_files:
             closed()  # nothing was written in this run, so the files are as a clean stop left them
             return
 
         def work() -> Callable[[], None]:
-            mark = self._commits.written
-            self._clean_tail()
-            topic_files.close_topic(
-                self.active, self.producers, self.checkpoint, self._checkpoint_at(mark, clean=True)
-            )
+            end = self._commits.written
+            self._truncate_tail()
+            self._files.close(self.active, end)
             now_s = self._scheduler.monotonic_s()
-            return lambda: self._synced_to(mark, now_s, now_s)
+            return lambda: self._sync.finish(end, now_s, now_s)
 
-        def done(then: Any, error: BaseException | None) -> None:
-            if error is None:
-                then()
-            else:
-                self._job_failed(error)
+        def done(finish: Any, error: BaseException | None) -> None:
+            self._finish_job(finish, error)
             closed()
 
-        self._job_is_running = True
-        self._scheduler.offload(work, done)
+        self._job.start_last(work, done)
 
-    # -- reading --------------------------------------------------------------------------------
-
-    def wait(self, key: object, wake: Callable[[], None]) -> None:
-        """Call `wake` once, as soon as there is more to read, or at the stop."""
-        self._waiters[key] = wake
-
-    def unwait(self, key: object) -> None:
-        self._waiters.pop(key, None)
+    # -- stats ----------------------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
         return {
             "topic": self.name,
             "id": self.id,
-            "first": self.view.first,
-            "next": self.view.next,
-            "bytes": self.view.size,
-            "partitions": len(self.view.partitions),
-            "epoch": self._state.epoch,
-            "epoch_began": self._state.began,
+            "first": self.readable.first,
+            "next": self.readable.next,
+            "bytes": self.readable.size,
+            "partitions": len(self.readable.partitions),
+            "epoch": self._files.state.epoch,
+            "epoch_began": self._files.state.began,
             "damages": len(self.damages),
-            **self._expiry.stats(),
-            "fsync": self._policy.mode,
+            **self._expiration.stats(),
+            "fsync": self._config.fsync,
             "unsynced_batches": self._commits.unsynced,
             "waiting_pushes": len(self._pending) + len(self.singles) + self._commits.awaiting,
-            "waiting_reads": len(self._waiters),
+            "waiting_reads": len(self.waiting_readers.calls),
             "producers": len(self.producers),
             "clock_behind_ms": self.clock_behind_ms,
-            **self.cursors.stats(self.view.next),
+            **self.cursors.stats(self.readable.next),
         }
-
-
-def _alone(content: Pushes | CheckedBatch) -> tuple[Buffer, int] | None:
-    """Body and messages of what is one plain batch by itself, as all single messages are."""
-    if not isinstance(content, Pushes) or len(content.bodies) > 1:
-        return None
-    return content.bodies[0], 1 if content.counts is None else content.counts[0]
-
-
-def _attempt(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """What a thread would have made of it."""
-    try:
-        return work(), None
-    except (OSError, SyncFailed) as error:
-        return None, error

@@ -8,7 +8,8 @@ rings too early it is set anew.
 from __future__ import annotations
 
 from logd.service import SMALL_REPLY_BYTES, Requester, Service
-from logd.topic import Timer, Topic
+from logd.storage.scheduler import Timer
+from logd.topic import Topic
 from logd.wire.requests import Read
 
 
@@ -41,12 +42,12 @@ class LongPoll:
         self._until_s = now_s + wait_s
         if self._timer is None or self._until_s < self._rings_s:
             self._ring_in(wait_s)
-        topic.wait(self, self._call)
+        topic.waiting_readers.add(self, self._call)
 
     def end(self) -> None:
         """Nobody is there to be answered any more."""
         if self._topic is not None:
-            self._topic.unwait(self)
+            self._topic.waiting_readers.remove(self)
             self._topic = None
         if self._timer is not None:
             self._timer.cancel()
@@ -56,7 +57,7 @@ class LongPoll:
         """The topic has more, or is closed; it has let go of this one already."""
         topic, self._topic = self._topic, None
         assert topic is not None
-        fresh = topic.fresh
+        fresh = topic.waiting_readers.newest
         if (
             fresh is None
             or fresh.offset != self._offset
@@ -82,7 +83,7 @@ class LongPoll:
         if left_s > 0:
             self._ring_in(left_s)
         else:
-            self._topic.unwait(self)
+            self._topic.waiting_readers.remove(self)
             self._topic = None
             self._answer()
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from logd.partition import Slice
 from logd.storage.disk import NotCached
-from logd.topic import Scheduler
+from logd.storage.scheduler import Scheduler
 
 try:
     from logd._native import send as send

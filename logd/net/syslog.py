@@ -21,8 +21,8 @@ from logd.errors import LogdError, NoSpace, TooLarge
 from logd.net.tls import HANDSHAKE_S, ListenerContext, is_secure, peer_address
 from logd.service import Service
 from logd.storage.periodic_tasks import for_each
+from logd.storage.scheduler import Timer
 from logd.storage.write_group import CheckedBatch
-from logd.topic import Timer
 from logd.wire.requests import Push, Pushes
 from logd.wire.text import counted
 

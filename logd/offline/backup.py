@@ -200,7 +200,7 @@ def _held(source: Path, topic_id: str, partitions: list[Partition]) -> Iterator[
             assert ahead.file  # opens it
         _check_is_still(source, topic_id)
         yield partition
-        partition.let_go()
+        partition.close()
 
 
 def _check_is_still(source: Path, topic_id: str) -> None:

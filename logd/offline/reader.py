@@ -86,23 +86,23 @@ def _look(directory: Path, state: CheckpointState | None) -> Looked:
         state = CheckpointState(clean=False)
     firsts = partition_firsts(directory, state)
     damages += missing_files(firsts, state)
-    view = ReadableRange(_OneOpen().touch)
+    view = ReadableRange(_OneOpen().mark_used)
     for first, next_ in pairwise(firsts):
-        partition = Partition.look_at(directory, first, next_)
+        partition = Partition.open_read_only(directory, first, next_)
         damages += read_sealed(partition)[1]
-        partition.idle()
+        partition.release()
         view.add(partition)
     torn = ""
     if firsts:
-        active = Partition.look_at(directory, firsts[-1], firsts[-1])
+        active = Partition.open_read_only(directory, firsts[-1], firsts[-1])
         active.sealed = False
         view.add(active)
         found, torn = _look_at_active(active, state)
         damages += found
-        view.show(active.next, active.size)
-    view.lead_around(joined(damages))
+        view.set_end(active.next, active.size)
+    view.exclude(joined(damages))
     damaged_to = max((damage.next for damage in damages), default=0)
-    view.show(max(view.next, damaged_to), active.size if firsts else 0)
+    view.set_end(max(view.next, damaged_to), active.size if firsts else 0)
     return Looked(topic_id, state, view, damages, torn)
 
 
@@ -123,9 +123,9 @@ class _OneOpen:
     def __init__(self) -> None:
         self._open: Partition | None = None
 
-    def touch(self, partition: Partition) -> None:
+    def mark_used(self, partition: Partition) -> None:
         if self._open is not None and self._open is not partition:
-            self._open.idle()
+            self._open.release()
         self._open = partition
 
 

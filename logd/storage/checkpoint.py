@@ -70,7 +70,6 @@ def saved_state(file: File) -> CheckpointState | None:
 
 class Checkpoint:
     def __init__(self, path: Path) -> None:
-        self.written_at_s = 0.0
         self.state: CheckpointState | None = None
         try:
             self._file = File(path, os.O_RDWR)

@@ -1,9 +1,9 @@
-"""A topic's cursors while the daemon runs: who stands where, and the commits on their way.
+"""The cursors of an open topic: committed offsets by name, and the commits being stored.
 
-Lives on the loop's thread. Files are touched by jobs off it, one at a time: all commits that came
-during one go into the next. Always: a commit is answered after the write that holds it, and with
-fsync=always after its sync; nobody sees it before. Commits count as batches do in the policy, so
-what a power cut may take of either is the same. Knows nothing of topics, sockets or requests.
+Commits are stored in groups: a background job writes one, and all commits that arrive meanwhile
+form the next. Always: a commit is acknowledged after it is written, with fsync=always after it is
+synced, and is not visible before. Commits count like batches in the fsync policy, so a power
+failure loses no more of them. Knows nothing of sockets or requests.
 """
 
 from __future__ import annotations
@@ -11,55 +11,52 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from logd.errors import Faulted, LogdError, NotFound, ShuttingDown, TopicLimit
 from logd.storage.cursors import Committed, CursorFile, changed, lag
 from logd.storage.disk import SyncFailed, refusal
 from logd.storage.fsync_policy import FsyncPolicy
+from logd.storage.scheduler import BackgroundJob, Scheduler
 
 _GROUP_COMMITS = 1000
-_SHOWN = 100  # cursors in STATS
+_LISTED = 100  # cursors in STATS
 
 Answer = Callable[[LogdError | None], None]
-Offload = Callable[[Callable[[], Any], Callable[[Any, BaseException | None], None]], None]
 
 
 class _Pending(NamedTuple):
     name: str
-    offset: int | None  # None: the cursor goes
+    offset: int | None  # None: remove the cursor
     answer: Answer
+
+
+class CursorsTopic(Protocol):
+    """What the cursors need of their topic."""
+
+    directory: Path
+
+    def job_failed(self, error: BaseException) -> None: ...
+    def turn_soon(self) -> None: ...
 
 
 class TopicCursors:
     def __init__(
-        self,
-        directory: Path,
-        policy: FsyncPolicy,
-        max_cursors: int,
-        offload: Offload,
-        later: Callable[[float, Callable[[], None]], object],
-        now_ms: Callable[[], int],
-        monotonic_s: Callable[[], float],
-        failed: Callable[[BaseException], None],
-        idle: Callable[[], None],
+        self, policy: FsyncPolicy, max_cursors: int, scheduler: Scheduler, topic: CursorsTopic
     ) -> None:
         self.cursors: dict[str, Committed] = {}
-        self._file = CursorFile(directory)
-        self._policy, self.max_cursors = policy, max_cursors
-        self._offload, self._later = offload, later
-        self._now_ms, self._monotonic_s = now_ms, monotonic_s
-        self._failed = failed  # hears of a sync that failed
-        self._idle = idle  # hears that a stop may go on
+        self.max_cursors = max_cursors
+        self._file = CursorFile(topic.directory)
+        self._policy, self._scheduler, self._topic = policy, scheduler, topic
+        self._job = BackgroundJob(scheduler, self._continue)
         self._pending: deque[_Pending] = deque()
-        self._job_is_running = False
         self._timer_is_set = False
         self._unsynced = 0  # commits
         self._oldest_at_s = 0.0  # when the first of them was written, or before
         self._is_closing = False
 
-    def take(self, file: CursorFile) -> None:
-        """At the start: the file as recovery left it."""
+    def open(self, file: CursorFile) -> None:
+        """Use the file as recovery left it."""
         self._file, self.cursors = file, file.saved.cursors
 
     @property
@@ -68,9 +65,9 @@ class TopicCursors:
 
     @property
     def is_busy(self) -> bool:
-        return self._job_is_running or bool(self._pending or self._unsynced)
+        return self._job.is_running or bool(self._pending or self._unsynced)
 
-    # -- asking ---------------------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------------------------
 
     def find(self, name: str) -> Committed:
         place = self.cursors.get(name)
@@ -81,10 +78,10 @@ class TopicCursors:
     def _unknown(self, name: str) -> LogdError:
         if self._file.lost:
             return Faulted(
-                f"cursor {name} is not known, and may be one that was lost with a damaged file;"
-                " COMMIT where to go on, or stop the daemon and run log-cli repair --accept-loss"
+                f"cursor {name} is unknown and may have been lost with a damaged file; COMMIT the"
+                " offset to resume from, or stop the daemon and run log-cli repair --accept-loss"
             )
-        return NotFound(f"no cursor {name} in this topic; COMMIT makes it")
+        return NotFound(f"no cursor {name} in this topic; COMMIT creates it")
 
     def rows(self, next_: int) -> list[str]:
         return [
@@ -93,7 +90,7 @@ class TopicCursors:
         ]
 
     def stats(self, next_: int) -> dict[str, Any]:
-        shown = sorted(self.cursors.items())[:_SHOWN]
+        shown = sorted(self.cursors.items())[:_LISTED]
         values: dict[str, Any] = {
             "cursors": len(self.cursors),
             "cursors_lost": int(self._file.lost),
@@ -102,30 +99,30 @@ class TopicCursors:
         }
         for name, place in shown:
             values[f"cursor.{name}"] = f"{place.offset} lag={lag(place.offset, next_)}"
-        if len(self.cursors) > _SHOWN:
-            values["cursors_not_shown"] = len(self.cursors) - _SHOWN
+        if len(self.cursors) > _LISTED:
+            values["cursors_not_shown"] = len(self.cursors) - _LISTED
         return values
 
     # -- committing -----------------------------------------------------------------------------
 
     def commit(self, name: str, offset: int | None, answer: Answer) -> None:
-        """Move a cursor, or make it, or with None remove it; `answer` hears how that went."""
+        """Create or move a cursor, or remove it with None; `answer` receives None or the error."""
         if self._is_closing:
-            answer(ShuttingDown("the daemon is stopping; connect again in a moment"))
+            answer(ShuttingDown("the daemon is stopping; reconnect in a moment"))
             return
         self._pending.append(_Pending(name, offset, answer))
-        self._go_on()
+        self._continue()
 
-    def _go_on(self) -> None:
-        """Start the next job, unless one runs."""
-        if self._job_is_running:
+    def _continue(self) -> None:
+        """Start the next job, unless one is running."""
+        if self._job.is_running:
             return
         if self._sync_is_due():
-            self._run(self._file.sync, self._synced)
+            self._start(self._file.sync, self._synced)
         elif self._pending:
             self._write_group()
         elif self._is_closing:
-            self._idle()
+            self._topic.turn_soon()
 
     def _write_group(self) -> None:
         waiting, refused = list[_Pending](), list[tuple[Answer, LogdError]]()
@@ -138,11 +135,11 @@ class TopicCursors:
                 waiting.append(pending)
             except LogdError as error:
                 refused.append((pending.answer, error))
-        before, began_at_s = self.cursors, self._monotonic_s()
+        before, began_at_s = self.cursors, self._scheduler.monotonic_s()
 
         def work() -> None:
             self._file.write(changes, before)
-            if self._policy.answers_wait:
+            if self._policy.acks_wait:
                 self._file.sync()
 
         def done(error: BaseException | None) -> None:
@@ -153,14 +150,14 @@ class TopicCursors:
                 pending.answer(None if error is None else refusal(error))
 
         if waiting:
-            self._run(work, done)
+            self._start(work, done)
         for answer, reason in refused:
             answer(reason)
         if not waiting:
-            self._go_on()
+            self._continue()
 
     def _checked(self, pending: _Pending, changes: dict[str, Committed | None]) -> Committed | None:
-        """What the commit makes of its cursor, behind those of its group that came before it."""
+        """The cursor after this commit, which follows the earlier `changes` of its group."""
         known = changes.get(pending.name, self.cursors.get(pending.name))
         if pending.offset is None:
             if known is None:
@@ -172,10 +169,10 @@ class TopicCursors:
             )
             if count >= self.max_cursors:
                 raise TopicLimit(
-                    f"there are {count} cursors in this topic already; remove one with"
+                    f"the topic already has {count} cursors; remove one with"
                     " COMMIT <topic> <name> -, or raise max-cursors"
                 )
-        return Committed(pending.offset, self._now_ms())
+        return Committed(pending.offset, self._scheduler.now_ms())
 
     # -- syncing --------------------------------------------------------------------------------
 
@@ -194,30 +191,27 @@ class TopicCursors:
     def _sync_is_due(self) -> bool:
         if self._is_closing and not self._pending:
             return self._unsynced > 0
-        due_in_s = self._policy.due_in_s(self._unsynced, self._monotonic_s() - self._oldest_at_s)
+        due_in_s = self._policy.due_in_s(
+            self._unsynced, self._scheduler.monotonic_s() - self._oldest_at_s
+        )
         if due_in_s and not self._timer_is_set:
             self._timer_is_set = True
-            self._later(due_in_s, self._timer_fired)
+            self._scheduler.later(due_in_s, self._timer_fired)
         return due_in_s == 0
 
     def _timer_fired(self) -> None:
         self._timer_is_set = False
-        self._go_on()
+        self._continue()
 
-    def _run(self, work: Callable[[], Any], done: Callable[[BaseException | None], None]) -> None:
-        """The one job: off the loop, then `done` on it, then whatever came meanwhile."""
-
-        def ended(_: Any, error: BaseException | None) -> None:
+    def _start(self, work: Callable[[], Any], done: Callable[[BaseException | None], None]) -> None:
+        def finish(_: Any, error: BaseException | None) -> None:
             if isinstance(error, SyncFailed):
-                self._failed(error)
+                self._topic.job_failed(error)
             done(error)
-            self._job_is_running = False
-            self._go_on()
 
-        self._job_is_running = True
-        self._offload(work, ended)
+        self._job.start(work, finish)
 
     def close(self) -> None:
-        """Take no more, write and sync what there is; `idle` is called once that is done."""
+        """Refuse new commits, write and sync the others, then let the topic continue its stop."""
         self._is_closing = True
-        self._go_on()
+        self._continue()

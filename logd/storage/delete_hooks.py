@@ -41,12 +41,12 @@ class Hook:
         return f"delete hook of topic {self.variables['LOGD_TOPIC']}, {self.path.name}"
 
 
-def pause_s(failures: int) -> float:
+def retry_pause_s(failures: int) -> float:
     """How long to wait before the next try, growing from try to try."""
     return min(_LAST_PAUSE_S, _FIRST_PAUSE_S * float(1 << min(failures - 1, 20)))
 
 
-class RunningHook:
+class RunningHooks:
     """The hooks under way, so that a stop can end those it cannot wait for."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class RunningHook:
                 _signal(process, signal.SIGKILL)
 
 
-def run_hook(hook: Hook, running: RunningHook) -> bool:
+def run_hook(hook: Hook, running: RunningHooks) -> bool:
     """Run it to its end. True if it exited 0: the partition may go."""
     environment = {"PATH": _PATH, "LANG": "C.UTF-8", **hook.variables}
     try:

@@ -31,12 +31,12 @@ class ReadPlan(NamedTuple):
 
 
 class ReadableRange:
-    def __init__(self, touch: Callable[[Partition], None]) -> None:
+    def __init__(self, on_read: Callable[[Partition], None]) -> None:
         self.partitions: SortedDict = SortedDict()  # by first offset
         self.first = self.next = 0  # plain numbers: jobs on other threads look at them
         self.damages: tuple[Damage, ...] = ()  # known ones, in order
         self._active_size = 0  # how much of the newest partition is visible
-        self._touch = touch  # hears of each sealed partition that is read
+        self._on_read = on_read  # hears of each sealed partition that is read
 
     @property
     def size(self) -> int:
@@ -47,12 +47,12 @@ class ReadableRange:
         self.partitions[partition.first] = partition
         self._set_first()
 
-    def drop(self, partition: Partition) -> None:
+    def remove(self, partition: Partition) -> None:
         """The oldest partition is no longer to be read; reads under way keep its file."""
         del self.partitions[partition.first]
         self._set_first()
 
-    def lead_around(self, damages: tuple[Damage, ...]) -> None:
+    def exclude(self, damages: tuple[Damage, ...]) -> None:
         """These offsets, in order, cannot be read."""
         self.damages = damages
         self._set_first()
@@ -61,7 +61,7 @@ class ReadableRange:
         firsts = [*self.partitions.keys()[:1], *(damage.first for damage in self.damages)]
         self.first = min(firsts, default=0)
 
-    def show(self, next_: int, active_size: int) -> None:
+    def set_end(self, next_: int, active_size: int) -> None:
         """Everything up to here may be read from now on."""
         self.next, self._active_size = next_, active_size
 
@@ -102,7 +102,7 @@ class ReadableRange:
                     break
                 max_bytes = 0
             if partition.sealed:
-                self._touch(partition)
+                self._on_read(partition)
             slices.append(Slice(partition.file, start, stop - start))
             max_bytes -= stop - start
             reached = reached_here

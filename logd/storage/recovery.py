@@ -154,7 +154,7 @@ def read_sealed(partition: Partition) -> tuple[Index | None, list[Damage]]:
     partition.max_time_ms = result.time_ms
     damages = tail_damage(partition, result, partition.next)
     if damages:
-        partition.keep_damaged(result.index, result.end)
+        partition.use_partial_index(result.index, result.end)
     else:
         result.index.append(IndexEntry(partition.next, partition.size, result.time_ms))
     return result.index, damages

@@ -1,15 +1,15 @@
-"""A topic's directory: made, rolled, closed. Everything here blocks and runs off the loop.
+"""The files of a topic's directory: created, rolled, deleted, closed. Everything here blocks.
 
-    meta.json                          format version, random id, when it was created, its own sum
-    00000000000000000000.log           a partition, named by its first offset
+    meta.json                          format version, random id, creation time, checksum
+    00000000000000000000.log           a partition, named after its first offset
     00000000000000000000.index         its sparse index
-    00000000000000000000.ids           what was remembered of producers when it was sealed
-    checkpoint                         how far the log is known to be on disk
-    cursors                            where those who read it stand; there from the first COMMIT on
-    quarantine/                        what a recovery cut off
+    00000000000000000000.ids           the producers known when the partition was sealed
+    checkpoint                         up to where the log is known to be on disk
+    cursors                            the committed offsets; created by the first COMMIT
+    quarantine/                        bytes that a recovery has cut off
 
-Always: a topic appears whole or not at all; a new file's first byte comes after the old one was
-synced; what is renamed or created is followed by a sync of the directory.
+Always: a topic appears complete or not at all; the old partition is synced before the first byte
+of a new one is written; after a file is created or renamed its directory is synced.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -27,8 +28,10 @@ from logd.partition import Partition
 from logd.storage import disk
 from logd.storage.checkpoint import Checkpoint, CheckpointState
 from logd.storage.cursors import CursorFile
+from logd.storage.group_commit import LogPosition
 from logd.storage.index import Index
 from logd.storage.producers import Producers
+from logd.storage.readable_range import ReadableRange
 
 FORMAT = 1
 HIDDEN = ".new-"
@@ -38,7 +41,7 @@ _SAVE_EVERY_S = 1.0
 
 
 class Opened(NamedTuple):
-    """What a topic needs to start work."""
+    """A topic's files as a start found or created them."""
 
     id: str
     partitions: list[Partition]
@@ -53,7 +56,7 @@ class Opened(NamedTuple):
 
 
 def create_topic(directory: Path, now_ms: int) -> Opened:
-    """Make the files under a hidden name, sync them, and only then give them the real one."""
+    """Create the files under a hidden name, sync them, and then rename the directory."""
     hidden = directory.with_name(HIDDEN + directory.name)
     if hidden.exists():
         shutil.rmtree(hidden)
@@ -72,26 +75,8 @@ def create_topic(directory: Path, now_ms: int) -> Opened:
     return Opened(topic_id, [active], checkpoint, Producers(), now_ms, state, False, None, cursors)
 
 
-def roll(
-    old: Partition, producers: Producers, checkpoint: Checkpoint, state: CheckpointState
-) -> Partition:
-    """Finish `old` on disk and make the partition that follows it."""
-    old.sync()
-    disk.replace(old.ids_path, producers.encode(old.next, old.size))
-    Partition(old.path.parent, old.next).path.unlink(missing_ok=True)  # of an attempt that failed
-    new = Partition.create(old.path.parent, old.next)
-    disk.sync_directory(new.path.parent)
-    try:
-        old.save_index(closing=True)
-        checkpoint.write(replace(state, partition=new.first, position=0, next=new.next))
-    except OSError:
-        disk.remove(new.path)  # else it would be the newest at the next start
-        raise
-    return new
-
-
 def remove(partition: Partition) -> None:
-    """Delete an expired partition; the checkpoint has left it behind already."""
+    """Delete an expired partition; the checkpoint already starts after it."""
     for path in (partition.path, partition.index_path):
         if path.exists():
             disk.remove(path)
@@ -99,47 +84,77 @@ def remove(partition: Partition) -> None:
 
 
 def remove_old_ids(directory: Path, first: int) -> None:
-    """Delete what was remembered at the end of expired partitions, but for the newest there is.
+    """Delete the saved producers of expired partitions, except the newest file.
 
-    That one is all that tells of producers until the next partition is sealed.
+    Until the next partition is sealed, no other file has the producers.
     """
     saved = sorted(directory.glob("[0-9]" * 20 + ".ids"))
     for path in saved[:-1]:
         if int(path.stem) < first:
-            try:
+            with suppress(OSError):  # a small file; tried again when the next partition expires
                 disk.remove(path)
-            except OSError:
-                pass  # small, and tried again when the next partition goes
 
 
-def progress_is_due(checkpoint: Checkpoint, now_s: float) -> bool:
-    """At most once a second."""
-    if now_s - checkpoint.written_at_s < _SAVE_EVERY_S:
-        return False
-    checkpoint.written_at_s = now_s
-    return True
+class TopicFiles:
+    """The checkpoint of an open topic, and the changes of files that it has to record."""
 
+    def __init__(self, opened: Opened, readable: ReadableRange) -> None:
+        self.state = opened.state
+        self.is_marked_unclean = not opened.clean and not opened.damages  # in the checkpoint
+        self._checkpoint, self._producers = opened.checkpoint, opened.producers
+        self._readable = readable
+        self._saved_at_s = 0.0
 
-def save_progress(active: Partition, checkpoint: Checkpoint, state: CheckpointState) -> None:
-    """After a sync: note how far the log is durable."""
-    try:
-        active.save_index()
-        checkpoint.write(state)
-    except OSError:
-        pass  # the data is safe, and this only says how far; the next sync says it again
+    def _state_at(self, end: LogPosition, clean: bool = False) -> CheckpointState:
+        return replace(
+            self.state, first=self._readable.first, partition=end.partition,
+            position=end.position, next=end.next, clean=clean,
+        )  # fmt: skip
 
+    def mark_unclean(self, end: LogPosition) -> None:
+        """Before the first write of a run: the next start must check what follows `end`."""
+        self._checkpoint.write(self._state_at(end), synced=True)
 
-def close_topic(
-    active: Partition, producers: Producers, checkpoint: Checkpoint, state: CheckpointState
-) -> None:
-    active.sync()
-    try:
-        active.save_index()
-    except OSError as error:
-        if error.errno not in disk.NO_SPACE:
-            raise  # else it is rebuilt at the next start
-    disk.replace_if_room(active.ids_path, producers.encode(active.next, active.size))
-    checkpoint.write(state, synced=True)
+    def save_first(self, end: LogPosition) -> None:
+        """Before partitions are deleted: record that the log starts after them."""
+        state = self._state_at(end, clean=not self.is_marked_unclean)
+        self._checkpoint.write(state, synced=True)
+
+    def save_progress(self, active: Partition, end: LogPosition, now_s: float) -> None:
+        """After a sync, at most once per second: record that the log is on disk up to `end`."""
+        if now_s - self._saved_at_s < _SAVE_EVERY_S:
+            return
+        self._saved_at_s = now_s
+        with suppress(OSError):  # the data is on disk; the next sync tries again
+            active.save_index()
+            self._checkpoint.write(self._state_at(end))
+
+    def roll(self, old: Partition, end: LogPosition) -> Partition:
+        """Complete `old` on disk and create the partition that follows it."""
+        old.sync()
+        disk.replace(old.ids_path, self._producers.encode(old.next, old.size))
+        Partition(old.path.parent, old.next).path.unlink(missing_ok=True)  # of a failed attempt
+        new = Partition.create(old.path.parent, old.next)
+        disk.sync_directory(new.path.parent)
+        try:
+            old.save_index(closing=True)
+            state = replace(self._state_at(end), partition=new.first, position=0, next=new.next)
+            self._checkpoint.write(state)
+        except OSError:
+            disk.remove(new.path)  # otherwise the next start would take it for the newest
+            raise
+        return new
+
+    def close(self, active: Partition, end: LogPosition) -> None:
+        """Sync everything and mark the stop as clean."""
+        active.sync()
+        try:
+            active.save_index()
+        except OSError as error:
+            if error.errno not in disk.NO_SPACE:
+                raise  # otherwise the next start rebuilds it
+        disk.replace_if_room(active.ids_path, self._producers.encode(active.next, active.size))
+        self._checkpoint.write(self._state_at(end, clean=True), synced=True)
 
 
 def encode_meta(topic_id: str, created_ms: int) -> bytes:

@@ -105,7 +105,7 @@ def page(service: Service) -> bytes:
 def _by_label(service: Service) -> dict[str, dict[str, int]]:
     """The numbers in each topic's STATS; those of the smallest topics added up."""
     topics = [topic for topic in service.store.topics.values() if topic.ready]
-    topics.sort(key=lambda topic: topic.view.size, reverse=True)
+    topics.sort(key=lambda topic: topic.readable.size, reverse=True)
     values: dict[str, dict[str, int]] = {}
     for i, topic in enumerate(topics):
         label = topic.name if i < MAX_TOPICS else OTHER

@@ -32,7 +32,7 @@ def open_topic(directory: Path) -> tuple[Topic, Opened]:
 
 def read(topic: Topic, offset: int, messages: int = ALL, max_bytes: int = ALL) -> Batches:
     """What a READ answers."""
-    view = topic.view
+    view = topic.readable
     for _ in range(100):
         try:
             plan = view.plan(view.resolve(offset), messages, max_bytes)
@@ -47,7 +47,7 @@ def at_time(topic: Topic, time_ms: int) -> int:
     """The offset that READ @<time> starts at."""
     for _ in range(100):
         try:
-            return topic.view.resolve(At(time_ms))
+            return topic.readable.resolve(At(time_ms))
         except NotCached as cold:
             cold.warm()
     raise AssertionError("the page cache does not keep it")

@@ -10,7 +10,7 @@ from typing import Any
 from logd.batch import body_sum, compress, encode_body
 from logd.config import Config
 from logd.errors import LogdError
-from logd.storage.delete_hooks import RunningHook
+from logd.storage.delete_hooks import RunningHooks
 from logd.storage.write_group import CheckedBatch
 from logd.topic import Topic
 
@@ -113,7 +113,7 @@ class Pushing:
 
 
 def new_topic(directory: Path, loop: Loop, **settings: Any) -> Topic:
-    return Topic(directory.name, directory, Config(**settings), loop, RunningHook())
+    return Topic(directory.name, directory, Config(**settings), loop, RunningHooks())
 
 
 def create(directory: Path, loop: Loop, **settings: Any) -> Topic:

@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 
 from logd.errors import LogdError
+from logd.storage.checkpoint import Checkpoint
+from logd.storage.topic_files import CHECKPOINT
 from tests.support.topic_loop import Loop, Pushing, batch_of, close, create, new_topic
 
 Schedule = list[tuple[int, int]]  # after so many more looks, so many changes
@@ -80,13 +82,13 @@ class World:
     @property
     def first(self) -> int:
         """As its checkpoint has it: what a kill brings back has not expired."""
-        state = self.topic.checkpoint.state
+        state = Checkpoint(self.topic.directory / CHECKPOINT).state
         assert state is not None
         return state.first
 
     @property
     def next(self) -> int:
-        return self.topic.view.next
+        return self.topic.readable.next
 
     def _push(self, sizes: list[int], pad: int = 20) -> None:
         pushes = []

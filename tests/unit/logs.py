@@ -52,7 +52,7 @@ def active(directory: Path, shapes: Iterable[Shape], first: int = 0) -> Filled:
 
 def seal(partition: Partition) -> None:
     partition.save_index(closing=True)
-    partition.sealed_now()
+    partition.seal()
 
 
 def sealed(directory: Path, shapes: Iterable[Shape], first: int = 0) -> Filled:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,40 +15,45 @@ from logd.storage.cursor_commits import TopicCursors
 from logd.storage.cursors import CursorFile
 from logd.storage.disk import SyncFailed
 from logd.storage.fsync_policy import FsyncPolicy
-
-Done = Callable[[Any, BaseException | None], None]
+from logd.storage.scheduler import Done, Scheduler
 
 
 class Stage:
-    """A keeper whose jobs run when the test says so."""
+    """The topic and the scheduler of its cursors; jobs run when the test says so."""
 
     def __init__(self, directory: Path, policy: FsyncPolicy, max_cursors: int = 1000) -> None:
+        self.directory = directory
         self.jobs: list[tuple[Callable[[], Any], Done]] = []
         self.timers: list[tuple[float, Callable[[], None]]] = []
-        self.answers: list[tuple[str, str]] = []  # of whom, with what
+        self.answers: list[tuple[str, str]] = []  # cursor, and OK or the error code
         self.failures: list[BaseException] = []
-        self.idle = 0
+        self.turns = 0
         self.now_s = 1000.0
-        self.keeper = TopicCursors(
-            directory,
-            policy,
-            max_cursors,
-            lambda work, done: self.jobs.append((work, done)),
-            lambda delay_s, call: self.timers.append((delay_s, call)),
-            lambda: 5000,
-            lambda: self.now_s,
-            self.failures.append,
-            self.become_idle,
-        )
+        self.cursors = TopicCursors(policy, max_cursors, cast(Scheduler, self), self)
 
-    def become_idle(self) -> None:
-        self.idle += 1
+    def offload(self, work: Callable[[], Any], done: Done) -> None:
+        self.jobs.append((work, done))
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        self.timers.append((delay_s, call))
+
+    def now_ms(self) -> int:
+        return 5000
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def job_failed(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+    def turn_soon(self) -> None:
+        self.turns += 1
 
     def commit(self, name: str, offset: int | None) -> None:
         def answer(error: LogdError | None) -> None:
             self.answers.append((name, error.code if error else "OK"))
 
-        self.keeper.commit(name, offset, answer)
+        self.cursors.commit(name, offset, answer)
 
     def run(self) -> None:
         """The job under way; there is never a second one."""
@@ -66,7 +71,7 @@ class Stage:
             self.run()
 
     def places(self) -> dict[str, int]:
-        return {name: place.offset for name, place in self.keeper.cursors.items()}
+        return {name: place.offset for name, place in self.cursors.cursors.items()}
 
 
 @pytest.fixture
@@ -119,12 +124,12 @@ def test_what_comes_during_a_write_goes_into_the_next_one(
     assert made.places() == {"a": 4, "b": 2, "c": 3}
     assert writes == ["write", "write"]
     assert made.jobs == []
-    assert CursorFile.read(tmp_path).saved.cursors == made.keeper.cursors
+    assert CursorFile.read(tmp_path).saved.cursors == made.cursors.cursors
 
 
 def test_whoever_commits_again_when_answered_is_in_the_next_group(tmp_path: Path) -> None:
     made = stage(tmp_path)
-    made.keeper.commit("a", 1, lambda error: made.commit("a", 2))
+    made.cursors.commit("a", 1, lambda error: made.commit("a", 2))
     made.commit("b", 1)
     made.run()
     made.run()
@@ -179,7 +184,7 @@ def test_in_the_other_modes_it_does_not(tmp_path: Path, writes: list[str], mode:
     made.run()
     assert made.answers == [("a", "OK")]
     assert writes == ["write"]
-    assert made.keeper.stats(0)["unsynced_commits"] == 1
+    assert made.cursors.stats(0)["unsynced_commits"] == 1
 
 
 def test_with_interval_a_sync_comes_an_interval_after_the_first_move(
@@ -199,7 +204,7 @@ def test_with_interval_a_sync_comes_an_interval_after_the_first_move(
     fire()
     made.run()
     assert writes == ["write", "write", "sync"]
-    assert made.keeper.stats(0)["unsynced_commits"] == 0
+    assert made.cursors.stats(0)["unsynced_commits"] == 0
 
 
 def test_a_sync_that_is_due_goes_before_the_next_write(tmp_path: Path, writes: list[str]) -> None:
@@ -260,13 +265,13 @@ def test_with_never_there_is_none_before_the_stop(tmp_path: Path, writes: list[s
     made.run()
     made.now_s += 10_000
     assert (made.timers, made.jobs) == ([], [])
-    made.keeper.close()
-    assert made.keeper.is_busy
-    assert made.idle == 0
+    made.cursors.close()
+    assert made.cursors.is_busy
+    assert made.turns == 0
     made.run()
     assert writes == ["write", "sync"]
-    assert made.idle == 1
-    assert not made.keeper.is_busy
+    assert made.turns == 1
+    assert not made.cursors.is_busy
 
 
 # -- errors, and the stop -------------------------------------------------------------------------
@@ -291,7 +296,7 @@ def test_without_room_everybody_of_the_group_is_told_and_the_old_places_stay(
     made.commit("a", 2)
     made.run_all()
     assert made.places() == {"a": 2, "b": 0, "c": 0}
-    assert CursorFile.read(tmp_path).saved.cursors == made.keeper.cursors
+    assert CursorFile.read(tmp_path).saved.cursors == made.cursors.cursors
 
 
 @pytest.mark.parametrize("name", ["a", "new"])
@@ -315,13 +320,13 @@ def test_a_stop_finishes_what_there_is_and_takes_no_more(tmp_path: Path) -> None
     made = stage(tmp_path)
     made.commit("a", 1)
     made.commit("b", 2)
-    made.keeper.close()
+    made.cursors.close()
     made.commit("c", 3)
     assert made.answers == [("c", "shutting-down")]
     made.run_all()
     assert made.answers == [("c", "shutting-down"), ("a", "OK"), ("b", "OK")]
-    assert made.idle == 1
-    assert CursorFile.read(tmp_path).saved.cursors == made.keeper.cursors
+    assert made.turns == 1
+    assert CursorFile.read(tmp_path).saved.cursors == made.cursors.cursors
 
 
 def test_stats_show_a_hundred_and_count_the_rest(tmp_path: Path) -> None:
@@ -329,7 +334,7 @@ def test_stats_show_a_hundred_and_count_the_rest(tmp_path: Path) -> None:
     for n in range(130):
         made.commit(f"c{n:03}", n)
     made.run_all()
-    stats = made.keeper.stats(50)
+    stats = made.cursors.stats(50)
     shown = [name for name in stats if name.startswith("cursor.")]
     assert shown == [f"cursor.c{n:03}" for n in range(100)]
     assert stats["cursor.c007"] == "7 lag=43"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logd.storage.fsync_policy import FsyncPolicy, SyncSchedule
+from logd.storage.fsync_policy import CommitDelay, FsyncPolicy
 
 NEVER = FsyncPolicy("never")
 INTERVAL = FsyncPolicy("interval", interval_s=1.0)
@@ -14,7 +14,7 @@ ALWAYS = FsyncPolicy("always")
 
 
 @pytest.mark.parametrize(
-    ("policy", "unsynced", "oldest_s", "due_in_s", "holds"),
+    ("policy", "unsynced", "oldest_s", "due_in_s", "must_wait"),
     [
         (NEVER, 0, 0.0, None, False),
         (NEVER, 1_000_000, 1000.0, None, False),
@@ -43,17 +43,17 @@ ALWAYS = FsyncPolicy("always")
     ],
 )
 def test_policies(
-    policy: FsyncPolicy, unsynced: int, oldest_s: float, due_in_s: float | None, holds: bool
+    policy: FsyncPolicy, unsynced: int, oldest_s: float, due_in_s: float | None, must_wait: bool
 ) -> None:
     assert policy.due_in_s(unsynced, oldest_s) == due_in_s
-    assert policy.holds(unsynced, oldest_s) is holds
+    assert policy.must_wait(unsynced, oldest_s) is must_wait
 
 
 @pytest.mark.parametrize(
     ("policy", "waits"), [(NEVER, False), (INTERVAL, False), (BATCHES, False), (ALWAYS, True)]
 )
 def test_only_always_answers_after_the_sync(policy: FsyncPolicy, waits: bool) -> None:
-    assert policy.answers_wait is waits
+    assert policy.acks_wait is waits
 
 
 @pytest.mark.parametrize(
@@ -65,18 +65,18 @@ def test_room_for_more_batches(unsynced: int, room: int) -> None:
         assert policy.room(unsynced) >= 1 << 20
 
 
-# -- gathering ----------------------------------------------------------------------------------
+# -- delay ----------------------------------------------------------------------------------
 
 
 def test_the_first_sync_waits_for_nobody() -> None:
-    gathering = SyncSchedule()
-    assert gathering.wanted(now=0.0) == 1
-    assert gathering.wanted(now=1000.0) == 1
-    assert gathering.patience_s() == 0
+    delay = CommitDelay()
+    assert delay.wanted(now=0.0) == 1
+    assert delay.wanted(now=1000.0) == 1
+    assert delay.max_s() == 0
 
 
 @pytest.mark.parametrize(
-    ("answered", "waiting", "started_at", "ended_at", "now", "wanted", "patience_s"),
+    ("acked", "waiting", "started_at", "ended_at", "now", "wanted", "max_s"),
     [
         (16, 0, 10.0, 10.001, 10.001, 16, 0.0005),
         (16, 0, 10.0, 10.001, 10.0029, 16, 0.0005),
@@ -88,11 +88,11 @@ def test_the_first_sync_waits_for_nobody() -> None:
         (16, 0, 10.0, 10.0, 10.001, 1, 0.0),
     ],
 )
-def test_a_sync_waits_for_those_it_answered_last(
-    answered: int, waiting: int, started_at: float, ended_at: float, now: float,
-    wanted: int, patience_s: float,
+def test_a_sync_waits_for_those_it_acked_last(
+    acked: int, waiting: int, started_at: float, ended_at: float, now: float,
+    wanted: int, max_s: float,
 ) -> None:  # fmt: skip
-    gathering = SyncSchedule()
-    gathering.synced(answered, waiting, started_at, ended_at)
-    assert gathering.wanted(now) == wanted
-    assert gathering.patience_s() == pytest.approx(patience_s)
+    delay = CommitDelay()
+    delay.synced(acked, waiting, started_at, ended_at)
+    assert delay.wanted(now) == wanted
+    assert delay.max_s() == pytest.approx(max_s)

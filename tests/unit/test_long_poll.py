@@ -9,7 +9,8 @@ import pytest
 
 from logd.net.long_poll import LongPoll
 from logd.service import SMALL_REPLY_BYTES, Service, ServiceReply
-from logd.topic import NewestWrite, Topic
+from logd.storage.waiting_readers import NewestWrite, WaitingReaders
+from logd.topic import Topic
 from logd.wire.requests import Read
 
 
@@ -57,22 +58,10 @@ class Clock:
         self.read_again.append(read)
 
 
-class Waiters(dict[object, Callable[[], None]]):
-    """The topic."""
-
-    fresh: NewestWrite | None = None
-
-    def wait(self, key: object, wake: Callable[[], None]) -> None:
-        self[key] = wake
-
-    def unwait(self, key: object) -> None:
-        self.pop(key, None)
-
-    def wake(self) -> None:
-        waiters = list(self.values())
-        self.clear()
-        for wake in waiters:
-            wake()
+class WaitingTopic:
+    def __init__(self) -> None:
+        self.waiting_readers = WaitingReaders()
+        self.wake = self.waiting_readers.wake
 
 
 class Door:
@@ -88,7 +77,7 @@ class Door:
 
 class Scene:
     def __init__(self) -> None:
-        self.clock, self.topic, self.door = Clock(), Waiters(), Door()
+        self.clock, self.topic, self.door = Clock(), WaitingTopic(), Door()
         self.waiting = LongPoll(cast(Service, self.clock), self.door)
 
     def begin(self, offset: int, wait_ms: int, max_bytes: int | None = None) -> None:
@@ -105,8 +94,7 @@ def test_who_is_woken_gets_what_is_fresh_and_the_timer_stays(scene: Scene) -> No
     for offset in range(50):
         scene.begin(offset, 1000)
         assert scene.waiting.is_on
-        scene.topic.fresh = NewestWrite(offset, 5, 200, [])
-        scene.topic.wake()
+        scene.topic.wake(NewestWrite(offset, 5, 200, []))
         assert not scene.waiting.is_on
     assert scene.door.replies == [b"fresh %d" % offset for offset in range(50)]
     assert (scene.clock.set, scene.clock.counted_bytes) == (1, 50 * 200)
@@ -127,8 +115,7 @@ def test_what_is_not_just_what_was_asked_for_is_read(
     scene: Scene, fresh: NewestWrite | None, max_bytes: int | None
 ) -> None:
     scene.begin(7, 1000, max_bytes)
-    scene.topic.fresh = fresh
-    scene.topic.wake()
+    scene.topic.wake(fresh)
     assert scene.clock.read_again == [Read("app", 7, 5, max_bytes)]
     assert (scene.door.replies, scene.clock.counted_bytes) == ([], 0)
 
@@ -136,8 +123,7 @@ def test_what_is_not_just_what_was_asked_for_is_read(
 def test_a_limit_that_was_lowered_meanwhile_holds(scene: Scene) -> None:
     scene.begin(7, 1000)
     scene.clock.limit_bytes = 99
-    scene.topic.fresh = NewestWrite(7, 1, 100, [])
-    scene.topic.wake()
+    scene.topic.wake(NewestWrite(7, 1, 100, []))
     assert (scene.door.replies, len(scene.clock.read_again)) == ([], 1)
 
 
@@ -146,7 +132,7 @@ def test_time_is_up_once_and_when_it_was_said(scene: Scene) -> None:
     scene.clock.pass_to(100.999)
     assert scene.waiting.is_on
     scene.clock.pass_to(101.0)
-    assert (scene.waiting.is_on, len(scene.topic)) == (False, 0)
+    assert (scene.waiting.is_on, len(scene.topic.waiting_readers.calls)) == (False, 0)
     assert scene.clock.read_again == [Read("app", 7, 5)]
     assert not scene.clock.timers
 
@@ -182,4 +168,8 @@ def test_with_the_client_gone_nothing_is_left(scene: Scene, woken: bool) -> None
         scene.topic.wake()
     scene.waiting.end()
     scene.waiting.end()
-    assert (scene.waiting.is_on, len(scene.topic), len(scene.clock.timers)) == (False, 0, 0)
+    assert (
+        scene.waiting.is_on,
+        len(scene.topic.waiting_readers.calls),
+        len(scene.clock.timers),
+    ) == (False, 0, 0)

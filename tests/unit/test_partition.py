@@ -106,7 +106,7 @@ def test_a_write_that_fails_half_way_counts_as_nothing(
         partition.size, partition.next, partition.max_time_ms, partition.index.encoded()
     )  # fmt: skip
     assert partition.path.stat().st_size == partition.size + 20
-    partition.cut_back()
+    partition.truncate()
     assert partition.path.stat().st_size == partition.size
     monkeypatch.undo()
     again = append(partition, Shape(3))
@@ -269,5 +269,5 @@ def test_what_a_fitting_index_promises_and_the_file_lacks_is_damage(tmp_path: Pa
 def test_an_idle_partition_comes_back(tmp_path: Path) -> None:
     partition, written = sealed(tmp_path, SMALL)
     check_every_offset(partition, written)
-    partition.idle()
+    partition.release()
     check_every_offset(partition, written)

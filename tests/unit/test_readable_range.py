@@ -37,7 +37,7 @@ def test_first_can_be_asked_for_while_partitions_come_and_go(tmp_path: Path) -> 
     thread.start()
     for old, new in pairwise(partitions):
         view.add(new)
-        view.drop(old)
+        view.remove(old)
     done.set()
     thread.join()
     assert seen == sorted(seen)

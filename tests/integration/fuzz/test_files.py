@@ -127,8 +127,8 @@ def _open(directory: Path, truth: Messages) -> None:
         topic.open()
     except LogdError:
         return
-    next_ = topic.view.next
-    for offset in {topic.view.first, next_ // 2, max(0, next_ - 3)}:
+    next_ = topic.readable.next
+    for offset in {topic.readable.first, next_ // 2, max(0, next_ - 3)}:
         _read_one(topic, offset, truth)
     for name, place in topic.cursors.cursors.items():
         assert name in ("c1", "c5", "c9"), f"cursor {name}"

@@ -29,7 +29,7 @@ async def test_a_dialogue(daemon: Daemon) -> None:
         assert await line.ask(b"CURSOR app\r\n") == (b"TEXT 0", b"")
         reply = await line.ask(b"CURSOR app billing\r\n")
         assert reply.head.startswith(b"ERR not-found ")
-        assert b"COMMIT makes it" in reply.head
+        assert b"COMMIT creates it" in reply.head
         for offset in (0, 3, 1):
             assert (await line.ask(b"COMMIT app billing %d\r\n" % offset)).head == (
                 b"OK %d %d" % (offset, 3 - offset)

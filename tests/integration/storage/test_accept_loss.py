@@ -44,7 +44,7 @@ pytestmark = pytest.mark.usefixtures("no_syncs")
 def batches_of(topic: Topic) -> list[ScannedBatch]:
     """Everything that can be read, from first to next."""
     found: list[ScannedBatch] = []
-    while topic.view.next > (at := found[-1].header.next if found else topic.view.first):
+    while topic.readable.next > (at := found[-1].header.next if found else topic.readable.first):
         found += list(check_reply(read(topic, at)))
     return found
 
@@ -99,19 +99,20 @@ def test_break_accept_read_append_read_again(
 
     topic, opened = open_topic(topic_dir)
     assert opened.damages == ()
-    assert topic.view.next >= state.checkpoint.next, "offsets would be used twice"
+    assert topic.readable.next >= state.checkpoint.next, "offsets would be used twice"
     found = batches_of(topic)
     assert joined(gaps_in(found)) == joined(lost)
     truth = {
         offset: message
         for offset, message in written(state).items()
-        if offset < topic.view.next and not any(first <= offset < next_ for first, next_ in lost)
+        if offset < topic.readable.next
+        and not any(first <= offset < next_ for first, next_ in lost)
     }
     assert messages_in(found) == truth
     assert_times_never_go_back(topic, found)
     assert_copies_hold_what_was_replaced(before, topic_dir)
 
-    next_, loop = topic.view.next, Loop()
+    next_, loop = topic.readable.next, Loop()
     topic = new_topic(topic_dir, loop)
     topic.open()
     loop.time_s += 1000
@@ -145,8 +146,10 @@ def assert_times_never_go_back(topic: Topic, found: list[ScannedBatch]) -> None:
     times = [f.header.time_ms for f in found]
     assert all(earlier <= later for earlier, later in pairwise(times)), times
     for time_ms in {*times, times[-1] + 1}:
-        at = next((f.header.offset for f in found if f.header.time_ms >= time_ms), topic.view.next)
-        assert topic.view.resolve(At(time_ms)) == at
+        at = next(
+            (f.header.offset for f in found if f.header.time_ms >= time_ms), topic.readable.next
+        )
+        assert topic.readable.resolve(At(time_ms)) == at
 
 
 def assert_copies_hold_what_was_replaced(before: Files, topic_dir: Path) -> None:
@@ -173,7 +176,7 @@ def test_what_retention_had_let_go_does_not_come_back(tmp_path: Path, clean: Sta
     integrity.repair(topic_dir, accept_loss=True)
     topic, opened = open_topic(topic_dir)
     assert opened.damages == ()
-    assert topic.view.first == 44
+    assert topic.readable.first == 44
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)

@@ -127,7 +127,7 @@ def look(directory: Path, state: State, files: Files) -> None:
     loop = Loop()
     topic = new_topic(directory, loop)
     assert topic.open().damages == ()
-    next_ = topic.view.next
+    next_ = topic.readable.next
     assert next_ >= durable, "an offset would be used twice"
     assert_only_truth(topic, state)
     loop.time_s += 10**6

@@ -134,7 +134,7 @@ def look(directory: Path, whole: bytes, data: bytes) -> None:
     assert (directory / "cursors").read_bytes() == data
     topic, loop = opened(directory)
     assert topic.damages == ()
-    assert topic.view.next == MESSAGES
+    assert topic.readable.next == MESSAGES
     assert places(topic) == wanted.places
     assert bool(topic.cursors.notes) == wanted.is_noticed
     copies = [copy.read_bytes() for copy in directory.glob("quarantine/*")]
@@ -179,7 +179,7 @@ def test_a_cursor_behind_the_end_goes_back_to_it(directory: Path) -> None:
     assert places(topic) == {"a": MESSAGES, "b": MESSAGES, "c": 2, "d": 3}
     push(topic, loop, batch_of([b"other"] * 5))
     topic, loop = opened(directory)
-    assert topic.view.next == MESSAGES + 5
+    assert topic.readable.next == MESSAGES + 5
     assert places(topic)["a"] == MESSAGES
     assert topic.cursors.notes == []
 
@@ -281,7 +281,7 @@ async def test_a_daemon_says_what_is_lost(directory: Path) -> None:
     async with running(directory.parents[2]) as server, dial(server) as line:
         assert "WARNING topic app: cursors: line 5 is not sound" in server.log
         reply = await line.ask(b"CURSOR app d\r\n")
-        assert reply.head.startswith(b"ERR faulted cursor d is not known, and may be one that was")
+        assert reply.head.startswith(b"ERR faulted cursor d is unknown and may have been")
         assert (await line.ask(b"CURSOR app c\r\n")).head == b"OK 2 28"
         assert await line.stat("cursors_lost", "app") == 1
         assert await line.stat("damages", "app") == 0

@@ -88,7 +88,7 @@ def test_killed_between_the_checkpoint_and_the_last_file(
             expire(topic, loop)
     again = new_topic(directory, Loop())
     assert again.open().damages == ()
-    assert (again.view.first, again.view.next) == (3, 5)
+    assert (again.readable.first, again.readable.next) == (3, 5)
     assert logs(directory) == [3, 4]
     assert sorted(directory.glob("*.index"))[0].stem == f"{3:020d}"
 
@@ -123,7 +123,7 @@ def test_a_file_that_cannot_be_removed_costs_nothing_else(
     close(topic, loop)
     again = new_topic(directory, Loop())
     again.open()
-    assert logs(directory)[0] == again.view.first
+    assert logs(directory)[0] == again.readable.first
 
 
 def test_only_the_files_of_what_is_listed_are_left(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_deletion_tried_again_does_not_forget_one_that_waits(
         patch.setattr(disk, "remove", refuse_to_remove)
         expire(topic, loop)
     push(topic, loop, batch_of([b"more"]))
-    topic._let_go(topic.view.partitions[1])  # and before its deletion has begun:
+    topic._expiration.expire(topic.readable.partitions[1])  # and before its deletion has begun:
     expire(topic, loop)
     assert logs(directory) == [2, 3]
 

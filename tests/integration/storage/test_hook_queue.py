@@ -53,12 +53,12 @@ def test_one_at_a_time_oldest_first_until_all_are_done(tmp_path: Path) -> None:
     for first in range(3):
         assert len(loop.hooks) == 1
         assert shown(topic) == (name(first), 2 - first, 0)
-        assert topic.view.first == first  # readable for as long as its hook runs
+        assert topic.readable.first == first  # readable for as long as its hook runs
         assert (topic.directory / name(first)).exists()
         look(topic, loop)
         assert len(loop.hooks) == 1
         end(topic, loop, succeeds=True)
-        assert topic.view.first == first + 1
+        assert topic.readable.first == first + 1
         assert not (topic.directory / name(first)).exists()
     assert loop.hooks == []
     assert shown(topic) == ("-", 0, 0)
@@ -70,7 +70,7 @@ def test_a_failure_keeps_the_partition_and_waits_longer_each_time(tmp_path: Path
     look(topic, loop)
     for failures, pause_s in enumerate((1, 2, 4, 8, 16), 1):
         end(topic, loop, succeeds=False)
-        assert topic.view.first == 0
+        assert topic.readable.first == 0
         assert shown(topic) == ("-", 2, failures)
         loop.time_s += pause_s - 0.01
         look(topic, loop)
@@ -104,7 +104,7 @@ def test_a_hook_that_breaks_down_inside_the_daemon_is_a_failure(tmp_path: Path) 
     _, done = loop.hooks.pop()
     done(None, MemoryError())
     loop.run()
-    assert topic.view.first == 0
+    assert topic.readable.first == 0
     assert shown(topic) == ("-", 2, 1)
 
 
@@ -166,7 +166,7 @@ def test_a_start_finds_what_is_still_due(tmp_path: Path) -> None:
     look(again, loop)
     assert len(loop.hooks) == 1
     end(again, loop, succeeds=True)
-    assert again.view.first == 1
+    assert again.readable.first == 1
 
 
 def create_again(topic: Topic, loop: Loop) -> Topic:

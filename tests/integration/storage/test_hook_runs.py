@@ -18,7 +18,7 @@ from typing import IO, Any
 import pytest
 
 from logd.storage import delete_hooks
-from logd.storage.delete_hooks import Hook, RunningHook, pause_s, run_hook
+from logd.storage.delete_hooks import Hook, RunningHooks, retry_pause_s, run_hook
 from tests.integration.storage.gates import Gate, is_running, script
 from tests.support.daemon import HANG_S
 
@@ -55,7 +55,7 @@ def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(path: Path, *command: str | Path, timeout_s: float = HANG_S) -> bool:
-    return run_hook(Hook(tuple(map(str, command)), path, VARIABLES, timeout_s), RunningHook())
+    return run_hook(Hook(tuple(map(str, command)), path, VARIABLES, timeout_s), RunningHooks())
 
 
 # -- what it is given ---------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def test_what_it_left_in_the_background_ends_with_it(
 
 def within(seconds: float, hook: Hook, at_last: Callable[[], None] = lambda: None) -> bool | None:
     """What the run comes to; None, and the hook killed, if it does not end in time."""
-    running, results = RunningHook(), []
+    running, results = RunningHooks(), []
     thread = threading.Thread(target=lambda: results.append(run_hook(hook, running)))
     thread.start()
     thread.join(seconds)
@@ -322,7 +322,7 @@ def end_of(file: IO[bytes]) -> None:
 def test_a_stop_ends_those_under_way_and_those_that_come_later(
     tmp_path: Path, partition: Path
 ) -> None:
-    running, results = RunningHook(), []
+    running, results = RunningHooks(), []
     with Gate(tmp_path) as gate:
         hook = Hook((str(gate.hook),), partition, VARIABLES, HANG_S)
         thread = threading.Thread(target=lambda: results.append(run_hook(hook, running)))
@@ -406,7 +406,7 @@ PAUSES = [
 
 @pytest.mark.parametrize(("failures", "seconds"), PAUSES)
 def test_pauses_grow_up_to_five_minutes(failures: int, seconds: float) -> None:
-    assert pause_s(failures) == seconds
+    assert retry_pause_s(failures) == seconds
 
 
 @pytest.fixture(autouse=True)

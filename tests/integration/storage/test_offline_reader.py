@@ -47,7 +47,7 @@ def as_a_daemon_would(data: Path, aside: Path) -> None:
         looked = look(directory)
         shutil.copytree(directory, aside)
         topic, opened = open_topic(aside)
-        view = topic.view
+        view = topic.readable
         assert (looked.view.first, looked.view.next) == (view.first, view.next)
         assert looked.view.size == view.size
         assert [d[:2] for d in looked.damages] == [d[:2] for d in opened.damages]
@@ -90,7 +90,7 @@ def test_times_are_found_as_a_daemon_finds_them(tmp_path: Path, state: State) ->
     for time_ms in times:
         reader = DirectoryReader(data, "app", start=At(time_ms), limit=1)
         found = [batch.offset for batch in reader.batches()]
-        assert found == [at_time(topic, time_ms)] * (at_time(topic, time_ms) < topic.view.next)
+        assert found == [at_time(topic, time_ms)] * (at_time(topic, time_ms) < topic.readable.next)
 
 
 @pytest.mark.parametrize(

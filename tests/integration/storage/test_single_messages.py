@@ -14,7 +14,8 @@ from logd.errors import LogdError
 from logd.storage import disk
 from logd.storage.disk import File
 from logd.storage.single_push import Express
-from logd.topic import NewestWrite, Topic
+from logd.storage.waiting_readers import NewestWrite
+from logd.topic import Topic
 from tests.support.topic_loop import Loop, Pushing, batch_of, close, create, push
 
 SINGLES = [b"first\n", b"x" * 99 + b"\n", b"\n", b"last\n"]
@@ -42,7 +43,7 @@ class Client(Express):
 
 def started(directory: Path, loop: Loop, **settings: Any) -> Topic:
     """With one message, so that nothing has to be done before another is written."""
-    Topic._single_done_s = 0.0  # by another loop's clock
+    Topic._single_stored_at_s = 0.0  # by another loop's clock
     topic = create(directory, loop, **settings)
     assert push(topic, loop, batch_of([b"before"])).is_stored
     loop.pass_time(0.01)
@@ -70,7 +71,7 @@ def test_files_and_statistics_are_those_of_a_turn(tmp_path: Path, fsync: str) ->
                 assert client.heard.pop() == b"OK %d 1\r\n" % (n + 1)
             else:
                 assert push(topic, loop, batch_of([message[:-1]])).offset == n + 1
-            assert topic.view.next == n + 2
+            assert topic.readable.next == n + 2
             loop.pass_time(0.01)
         stats = topic.stats()
         del stats["id"]
@@ -95,9 +96,9 @@ def test_with_always_it_is_answered_behind_the_sync(tmp_path: Path) -> None:
     topic = started(tmp_path / "app", loop, fsync="always")
     client = Client(topic)
     client.send(topic, b"hello\n")
-    assert (client.heard, topic.view.next) == ([], 1)
+    assert (client.heard, topic.readable.next) == ([], 1)
     loop.pass_time(0.01)
-    assert (client.heard, topic.view.next) == ([b"OK 1 1\r\n"], 2)
+    assert (client.heard, topic.readable.next) == ([b"OK 1 1\r\n"], 2)
 
 
 def test_who_waits_gets_it_first_and_everything_is_counted_then(tmp_path: Path) -> None:
@@ -109,10 +110,10 @@ def test_who_waits_gets_it_first_and_everything_is_counted_then(tmp_path: Path) 
     def wake() -> None:
         stats = topic.stats()
         counted = stats["next"], topic.stored_messages, stats["unsynced_batches"]
-        seen.append((topic.fresh, *counted, len(client.heard)))
+        seen.append((topic.waiting_readers.newest, *counted, len(client.heard)))
 
-    topic.wait("one", wake)
-    topic.wait("two", wake)
+    topic.waiting_readers.add("one", wake)
+    topic.waiting_readers.add("two", wake)
     client.send(topic, b"hello\n")
     assert client.heard == [b"OK 1 1\r\n"]
     (fresh, *counted), other = seen
@@ -122,7 +123,7 @@ def test_who_waits_gets_it_first_and_everything_is_counted_then(tmp_path: Path) 
     assert (stored(topic)[-fresh.size :], len(data)) == (data, fresh.size)
     assert counted == [2, 2, 2, 0]  # and nobody was answered yet
     assert other == (fresh, *counted)
-    assert topic.fresh is None
+    assert topic.waiting_readers.newest is None
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +145,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = client.heard.pop()
     assert isinstance(error, LogdError)
     assert error.code == "no-space"
-    assert (stored(topic), topic.view.next, topic.stored_messages) == (before, 1, 1)
+    assert (stored(topic), topic.readable.next, topic.stored_messages) == (before, 1, 1)
     monkeypatch.setattr(disk, "cut", no_cut)  # what is left of the next one stays for a while
     loop.pass_time(0.01)
     client.send(topic, b"hello\n")
@@ -172,7 +173,7 @@ def test_no_room_is_kept_free(tmp_path: Path) -> None:
     loop.run()
     error = client.heard.pop()
     assert isinstance(error, LogdError)
-    assert (error.code, topic.view.next) == ("no-space", 1)
+    assert (error.code, topic.readable.next) == ("no-space", 1)
 
 
 def test_behind_what_is_pending_it_waits_for_its_turn(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_partition_is_larger_than_its_limit_by_one_batch_at_most(tmp_path: Pat
     topic = create(tmp_path / "app", loop, partition_bytes=limit)
     arrive(topic, *[batch_of([b"%d" % n]) for n in range(100)])
     loop.run()
-    sizes = [partition.size for partition in topic.view.partitions.values()]
+    sizes = [partition.size for partition in topic.readable.partitions.values()]
     assert len(sizes) > 5
     assert max(sizes) < limit + 100
 
@@ -82,7 +82,7 @@ def test_what_was_refused_is_not_counted_as_stored(
         assert push(topic, loop, batch_of([b"a"])).error is not None
     assert (topic.stored_messages, topic.stored_bytes) == (0, 0)
     assert push(topic, loop, batch_of([b"a", b"b"])).is_stored
-    assert (topic.stored_messages, topic.stored_bytes) == (2, topic.view.size)
+    assert (topic.stored_messages, topic.stored_bytes) == (2, topic.readable.size)
 
 
 @pytest.mark.parametrize("later_s", [39, 41])
@@ -97,7 +97,7 @@ def test_a_partition_gets_older_while_the_daemon_is_down(tmp_path: Path, later_s
     again = new_topic(tmp_path / "app", loop, **settings)
     again.open()
     push(again, loop, batch_of([b"c"]))
-    assert len(again.view.partitions) == (2 if later_s > 40 else 1)
+    assert len(again.readable.partitions) == (2 if later_s > 40 else 1)
 
 
 STEPS = {"producers": (disk, "replace"), "file": (disk, "create"),
