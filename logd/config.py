@@ -29,7 +29,7 @@ DEFAULT = "default"
 def _setting(
     default: Any, unit: Unit, help_: str, *, topic: bool = False, fixed: bool = False
 ) -> Any:
-    """`topic`: may be set for single topics as well; `fixed`: not before a restart."""
+    """`topic`: can be set per topic; `fixed`: a change needs a restart."""
     metadata = {"unit": unit, "help": help_, "topic": topic, "fixed": fixed}
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -122,6 +122,7 @@ class Config:
     hook_timeout_s: float = _setting(
         60.0, units.TIME, "Maximum run time of the delete hook.", topic=True
     )
+    hook_timeout_s: float = _setting(60.0, units.TIME, "Time limit of the delete hook.", topic=True)
     min_free_bytes: int = _setting(
         1 << 20, units.SIZE_OR_NONE, "Refuse pushes if the disk has less free space; 0: never."
     )
@@ -187,7 +188,7 @@ class Config:
                 raise BadRequest(f"{name} requires tls-cert")
 
     def for_topic(self, name: str) -> Config:
-        """The settings of one topic: all sections whose glob fits it, the last one wins."""
+        """The settings of one topic, from all sections that match it; the last one wins."""
         changes: dict[str, Any] = {}
         for glob, values in self.sections:
             if fnmatch.fnmatchcase(name, glob):
@@ -195,22 +196,22 @@ class Config:
         return dataclasses.replace(self, **changes) if changes else self
 
     def keeping_fixed(self, running: Config) -> Config:
-        """These settings, but for those that a running daemon cannot change."""
+        """These settings, except those that a running daemon cannot change."""
         kept = {f.name: getattr(running, f.name) for f in fields() if f.metadata["fixed"]}
         return dataclasses.replace(self, **kept)
 
     def differences(self, other: Config) -> list[str]:
-        """The names of the settings that differ; `topics` for the sections of single topics."""
+        """The names of the settings that differ; `topics` stands for the per-topic sections."""
         names = [flag(f.name) for f in fields() if getattr(self, f.name) != getattr(other, f.name)]
         return names if self.sections == other.sections else [*names, "topics"]
 
     def lines(self) -> bytes:
-        """`name: value` lines, as CONFIG answers them."""
+        """`name: value` lines, the reply to CONFIG."""
         return "".join(f"{flag(f.name)}: {getattr(self, f.name)}\n" for f in fields()).encode()
 
 
 class Settled(NamedTuple):
-    """The settings, and by name where each came from: a flag, a variable, a file, or nowhere."""
+    """The settings, and the origin of each: a flag, a variable, a file, or the default."""
 
     config: Config
     origins: dict[str, str]
@@ -221,7 +222,7 @@ def fields() -> tuple[dataclasses.Field[Any], ...]:
 
 
 def flag(name: str) -> str:
-    """The name people use: `fsync-interval` for `fsync_interval_s`."""
+    """The name of a setting for users: `fsync-interval` for `fsync_interval_s`."""
     return name.removesuffix("_s").replace("_", "-")
 
 
@@ -232,7 +233,7 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
 def settle(
     flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None = None
 ) -> Settled:
-    """Settle every setting; a wrong value or an unknown key is refused by its name."""
+    """Determine every setting. Raises BadRequest for an invalid value or an unknown key."""
     toml = _read_toml(file) if file else {}
     values: dict[str, Any] = {"sections": _sections(toml.pop("topics", {}), file)}
     origins: dict[str, str] = {}
@@ -261,7 +262,7 @@ def _checked(field: dataclasses.Field[Any], value: Any, source: str) -> Any:
 
 
 def _sections(tables: Any, file: Path | None) -> tuple[tuple[str, dict[str, Any]], ...]:
-    """The settings that a TOML file makes for single topics."""
+    """The per-topic settings of a TOML file."""
     known = {flag(field.name): field for field in fields() if field.metadata["topic"]}
     if not isinstance(tables, dict):
         raise BadRequest(f'topics in {file}: must be sections such as [topics."audit-*"]')
@@ -269,11 +270,11 @@ def _sections(tables: Any, file: Path | None) -> tuple[tuple[str, dict[str, Any]
     for glob, table in tables.items():
         values = {}
         if not isinstance(table, dict):
-            raise BadRequest(f"{glob} in [topics] of {file}: must be a section of its own")
+            raise BadRequest(f"{glob} in [topics] of {file}: must be a section")
         for name, value in table.items():
             source = f"{name} in [topics.{glob}] of {file}"
             if name not in known:
-                raise BadRequest(f"{source}: not a setting of topics; those are {', '.join(known)}")
+                raise BadRequest(f"{source}: not a per-topic setting; these are {', '.join(known)}")
             values[known[name].name] = _checked(known[name], value, source)
         sections.append((glob, values))
     return tuple(sections)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from logd import config
+from logd.__main__ import listing, sample_file
 from logd.config import Config, address, load, settle
-from logd.config_text import listing, sample
 from logd.errors import BadRequest
 
 
@@ -215,7 +215,7 @@ def test_what_is_listed_can_be_read_again(tmp_path: Path) -> None:
 def test_the_sample_has_every_setting_and_its_default(tmp_path: Path) -> None:
     """The file in contrib/ is the one that `logd config --sample` prints now."""
     text = (Path(__file__).parents[2] / "contrib" / "logd.toml").read_text()
-    assert text == sample(), "run: logd config --sample > contrib/logd.toml"
+    assert text == sample_file(), "run: logd config --sample > contrib/logd.toml"
     file = tmp_path / "logd.toml"
     file.write_text(re.sub(r"(?m)^# ([a-z-]+ = )", r"\1", text).partition('# [topics."')[0])
     settled = settle({}, {}, file)
