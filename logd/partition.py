@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 from logd.batch import MAX_HEADER_BYTES, Buffer, ScannedBatch, scan
 from logd.errors import DamagedBatch
 from logd.storage import disk
-from logd.storage.disk import File, PatientFile
+from logd.storage.disk import BlockingFile, File
 from logd.storage.index import ENTRY_BYTES, INTERVAL_BYTES, BadIndex, Index, IndexEntry
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ class Partition:
     @property
     def file(self) -> File:
         if self._file is None:
-            self._file = (PatientFile if self._is_read_only else File)(self.path)
+            self._file = (BlockingFile if self._is_read_only else File)(self.path)
         return self._file
 
     @property

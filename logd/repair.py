@@ -50,7 +50,7 @@ class Damage(NamedTuple):
         return f"offsets {self.first} to {self.next - 1} are damaged: {place}: {self.reason}"
 
 
-def joined(damages: Sequence[Damage]) -> tuple[Damage, ...]:
+def merge_damages(damages: Sequence[Damage]) -> tuple[Damage, ...]:
     """In order, with those that touch made one: what a reader cannot get past in one step."""
     result: list[Damage] = []
     for damage in sorted(damages):
@@ -86,7 +86,7 @@ class RepairReport:
 
 
 @dataclass(slots=True)
-class Survey:
+class PartitionScan:
     """What one partition file holds: its sound batches, indexed, and the damage between them."""
 
     index: Index
@@ -97,7 +97,7 @@ class Survey:
     torn: DamagedBatch | None = None  # why everything from `end` on is not sound
 
 
-def survey(
+def scan_partition(
     file: File,
     name: str,
     first: int,
@@ -109,8 +109,8 @@ def survey(
     bodies: bool = True,
     since_ms: int = 0,
     start: IndexEntry | None = None,
-    each: Callable[[ScannedBatch], None] = lambda found: None,
-) -> Survey:
+    on_batch: Callable[[ScannedBatch], None] = lambda found: None,
+) -> PartitionScan:
     """Walk a partition file, with bodies or, below `safe_to`, by headers alone.
 
     `known` is an index from before the damage, if there is one. It says where to go on behind
@@ -121,14 +121,14 @@ def survey(
     `known`, is believed.
     """
     size = file.size()
-    result = Survey(Index(), first, time_ms=since_ms)
+    result = PartitionScan(Index(), first, time_ms=since_ms)
     if start is not None and known is not None:
-        result = Survey(known, start.offset, start.position, start.time_ms)
+        result = PartitionScan(known, start.offset, start.position, start.time_ms)
     while result.end < size:
         try:
-            _walk(file, size, 0 if bodies else safe_to, until, epoch, result, each)
+            _walk(file, size, 0 if bodies else safe_to, until, epoch, result, on_batch)
         except DamagedBatch as damage:
-            resume = _resume_behind(file, known, result) if result.end < safe_to else None
+            resume = _next_indexed_batch(file, known, result) if result.end < safe_to else None
             if resume is None:
                 result.torn = damage
                 break
@@ -149,8 +149,8 @@ def _walk(
     checked_to: int,
     until: int,
     epoch: tuple[int, int],
-    result: Survey,
-    each: Callable[[ScannedBatch], None],
+    result: PartitionScan,
+    on_batch: Callable[[ScannedBatch], None],
 ) -> None:
     for stop, bodies in ((min(checked_to, size), False), (size, True)):
         if result.end >= stop:
@@ -166,10 +166,12 @@ def _walk(
                 raise DamagedBatch("a batch from before the last crash", found.position)
             result.index.note(header.offset, found.position, header.time_ms)
             result.next, result.end, result.time_ms = header.next, found.end, header.time_ms
-            each(found)
+            on_batch(found)
 
 
-def _resume_behind(file: File, known: Index | None, result: Survey) -> IndexEntry | None:
+def _next_indexed_batch(
+    file: File, known: Index | None, result: PartitionScan
+) -> IndexEntry | None:
     """The first place behind the damage where the index lists a batch, and there is one."""
     for i in range(len(known) if known else 0):
         try:
@@ -186,7 +188,7 @@ def _resume_behind(file: File, known: Index | None, result: Survey) -> IndexEntr
 # -- changing files -----------------------------------------------------------------------------
 
 
-def set_aside(file: File, position: int, end: int, directory: Path, name: str) -> str:
+def copy_to_quarantine(file: File, position: int, end: int, directory: Path, name: str) -> str:
     """Copy bytes of a file into `quarantine/`, synced. Returns the copy's name."""
     quarantine = directory / "quarantine"
     disk.refuse_link(quarantine)
@@ -237,7 +239,7 @@ def _equal(one: File, other: File) -> bool:
 
 def cut_tail(file: File, end: int, directory: Path, name: str) -> str:
     """Move the bytes from `end` on aside, then cut them off. Returns the copy's name."""
-    copy = set_aside(file, end, file.size(), directory, name)
+    copy = copy_to_quarantine(file, end, file.size(), directory, name)
     disk.cut(file, end)
     disk.sync(file)
     return copy
@@ -253,7 +255,7 @@ def fill_gaps(path: Path, damages: list[Damage]) -> list[str]:
     """Replace a file's damaged bytes by gap batches, all at once. Returns the copies' names."""
     file = File(path)
     copies = [
-        set_aside(file, damage.position, damage.end, path.parent, path.name)
+        copy_to_quarantine(file, damage.position, damage.end, path.parent, path.name)
         for damage in damages
         if damage.end > damage.position
     ]

@@ -20,7 +20,7 @@ from logd.batch import LINES, body_sum, encode_header
 from logd.config import Config
 from logd.errors import Faulted, LogdError, NoSpace, ShuttingDown
 from logd.partition import Partition
-from logd.repair import Damage, joined
+from logd.repair import Damage, merge_damages
 from logd.storage import recovery, topic_files
 from logd.storage.cursor_commits import TopicCursors
 from logd.storage.delete_hooks import RunningHooks
@@ -134,7 +134,7 @@ class Topic:
         self.id, self.producers, self.damages = opened.id, opened.producers, opened.damages
         self.cursors.open(opened.cursors)
         self.singles.is_open = not opened.damages
-        self.readable.exclude(joined(opened.damages))
+        self.readable.exclude(merge_damages(opened.damages))
         self.ready = True
         damaged_to = max((damage.next for damage in opened.damages), default=0)
         if not opened.partitions:

@@ -103,17 +103,17 @@ class DataDirSource:
         return _extent(reader.stats(self._data_dir, topic))
 
     def offset_at(self, topic: str, at: At) -> int:
-        return reader.look_at(self._data_dir, topic).view.resolve(at)
+        return reader.snapshot_of(self._data_dir, topic).readable.resolve(at)
 
     def partitions(self, topic: str) -> list[PartitionInfo]:
-        view = reader.look_at(self._data_dir, topic).view
+        view = reader.snapshot_of(self._data_dir, topic).readable
         return [
             PartitionInfo(part.first, *view.visible(part), 0, 0)
             for part in view.partitions.values()
         ]
 
     def replies(self, topic: str, start: int, stop: int) -> Iterator[Batches]:
-        view = reader.look_at(self._data_dir, topic).view
+        view = reader.snapshot_of(self._data_dir, topic).readable
         start = view.resolve(start)
         while start < min(stop, view.next):
             plan = view.plan(start, stop - start, READ_BYTES)

@@ -1,12 +1,12 @@
-"""Copy topics out of a data directory while its daemon writes: what `log-cli backup` does.
+"""Copy topics out of a data directory while its daemon is writing: `log-cli backup`.
 
-A log grows at its end, loses whole files at its start, and changes nowhere else. So any run of its
-partitions, the last one cut behind a whole batch, is a log, if the checkpoint beside it says where
-it begins and ends. A copy is made like one that is written: bytes, the check of their sums, a sync,
-and then the checkpoint. Always, killed at any point too: a start accepts every topic of the copy as
-it is; what is there once is not written again; nothing the source does not have is thrown away. The
-source is only read, and its newest file synced first: no power cut takes from it what the copy has.
-Blocks.
+A log only grows at its end and loses whole partitions at its start. So any run of its partitions,
+with the last one cut after a whole batch, is a log, if the checkpoint next to it says where it
+begins and ends. A copy is written like a log: bytes, a check of the checksums, a sync, then the
+checkpoint. Always, also if the backup is killed: a daemon can start on every topic of the copy;
+nothing is written twice; nothing that the source does not have is deleted. The source is only read,
+but its newest partition is synced first, so that a power failure does not take from it what the
+copy has. Blocks.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 
 from logd.errors import LogdError, NotFound
 from logd.offline.integrity import topic_directories
-from logd.offline.reader import Looked, look
-from logd.offline.topic_backup import Beside, Miscopied, TopicCopy, copy_files, same_bytes
+from logd.offline.reader import TopicSnapshot, take_snapshot
+from logd.offline.topic_backup import CopyMismatch, SideFiles, TopicCopy, copy_files, same_bytes
 from logd.partition import Partition
 from logd.repair import Damage
 from logd.storage import disk
@@ -30,16 +30,16 @@ from logd.storage.recovery import read_meta
 from logd.storage.topic_files import HIDDEN, META
 from logd.wire.requests import topic_name
 
-Progress = Callable[[int], object]  # hears how many bytes were copied since the last call
+Progress = Callable[[int], object]  # receives the number of bytes copied since the last call
 
-_TRIES = 20  # at a topic whose files are deleted under the copying
-_HELD_OPEN = 64  # files opened before their turn: one that is deleted then can still be read
-FORMER = "former"  # beside `topics`: copies of topics that were made anew under the same name
+_MAX_TRIES = 20  # for a topic whose files are deleted while they are copied
+_OPENED_AHEAD = 64  # files opened in advance, so that they stay readable if they are deleted
+FORMER = "former"  # next to `topics`: copies of deleted topics whose name is in use again
 
 
 @dataclass(slots=True)
 class Copied:
-    """What was done about one topic."""
+    """The result of the backup of one topic."""
 
     topic: str
     first: int = 0
@@ -47,18 +47,18 @@ class Copied:
     partitions: int = 0
     bytes: int = 0
     new_bytes: int = 0
-    new_partitions: int = 0  # begun by this copying
-    expired_partitions: int = 0  # gone from the copy because they are gone from the source
-    damages: list[Damage] = field(default_factory=list)  # of the source, found on the way
-    problem: str = ""  # why there is nothing new in the copy; "" if there is nothing to say
+    new_partitions: int = 0  # started by this backup
+    expired_partitions: int = 0  # deleted from the copy because the source has deleted them
+    damages: list[Damage] = field(default_factory=list)  # of the source
+    problem: str = ""  # why the copy is not up to date; "" if it is
 
 
 class _Changed(Exception):
-    """The source's files are not what they were when this began."""
+    """The files of the source have changed since the backup began."""
 
 
 def topics_of(data_dir: Path, names: list[str]) -> tuple[list[Path], list[Path]]:
-    """The directories of the topics of these names, or of all; and those that are none."""
+    """The directories of the named topics, or of all; and the directories that are not topics."""
     topics, others = list[Path](), list[Path]()
     for directory in topic_directories(data_dir, names):
         try:
@@ -70,7 +70,7 @@ def topics_of(data_dir: Path, names: list[str]) -> tuple[list[Path], list[Path]]
 
 
 def to_copy_bytes(source: Path, target: Path) -> int:
-    """About how much there is to do for one topic."""
+    """An estimate of the bytes to copy for one topic."""
     sizes = [_log_bytes(directory) for directory in (source, target)]
     return max(0, sizes[0] - sizes[1])
 
@@ -81,93 +81,93 @@ def _log_bytes(directory: Path) -> int:
         try:
             total += path.stat().st_size
         except FileNotFoundError:
-            pass  # expired just now
+            pass  # it has just expired
     return total
 
 
 def back_up(source: Path, target: Path, progress: Progress = lambda size: None) -> Copied:
-    """Bring the copy of one topic, a directory each, up to date."""
+    """Bring the copy of one topic up to date."""
     done, has_miscopied = Copied(source.name), False
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         try:
             _back_up(source, target, done, progress)
             return done
         except (_Changed, NotFound, FileNotFoundError):
             if not source.exists():
-                done.problem = "it was removed while it was copied"
+                done.problem = "it was removed while it was being copied"
                 return done
-        except Miscopied:  # once, it may be a write that failed and was cut off under the copying
+        except CopyMismatch:  # the first may be a failed write that the daemon has cut off
             if has_miscopied:
                 raise
             has_miscopied = True
     done.problem = (
-        "it loses files faster than they can be copied; keep more of it, or use a quicker disk for"
-        " the copy"
+        "its files expire faster than they can be copied; raise its retention limits, or use a"
+        " faster disk for the copy"
     )
     return done
 
 
 def _back_up(source: Path, target: Path, done: Copied, progress: Progress) -> None:
     topic_id = read_meta(source)[0]
-    beside = Beside.read(source)  # before the log, so that none of it is ahead of the log's copy
-    looked = look(source)
-    if looked.id != topic_id:
-        raise _Changed  # what was read beside the log is of another topic of the same name
-    partitions = list(looked.view.partitions.values())
-    if looked.damages:
-        _back_up_damaged(source, target, looked, done)
+    side_files = SideFiles.read(source)  # before the log, so that they are not ahead of it
+    snapshot = take_snapshot(source)
+    if snapshot.id != topic_id:
+        raise _Changed  # the side files belong to another topic of the same name
+    partitions = list(snapshot.readable.partitions.values())
+    if snapshot.damages:
+        _back_up_damaged(source, target, snapshot, done)
         return
-    if looked.view.first > beside.ids_to:
-        raise _Changed  # nothing tells of the producers of what has expired meanwhile
+    if snapshot.readable.first > side_files.ids_to:
+        raise _Changed  # no file has the producers of what has expired meanwhile
     if len(partitions) > 1 and not partitions[-1].size:
-        partitions.pop()  # a roll that fails takes it back
+        partitions.pop()  # a roll that fails removes it
     disk.sync(partitions[-1].file)
-    copy, done.problem = _copy_to_go_on_with(source, target, looked, partitions)
+    copy, done.problem = _copy_to_continue(source, target, snapshot, partitions)
     if copy is None:
         return
-    for partition in _held(source, looked.id, partitions[copy.index_in(partitions) :]):
+    for partition in _opened_ahead(source, snapshot.id, partitions[copy.index_in(partitions) :]):
         _extend(copy, partition, partition is not partitions[-1], done, progress)
-    copy.put_beside(beside)
+    copy.add_side_files(side_files)
     done.expired_partitions = copy.expire(partitions[0].first)
     if copy.directory != target:
         _put_in_place(copy, target)
     _count(copy, partitions, done)
 
 
-def _back_up_damaged(source: Path, target: Path, looked: Looked, done: Copied) -> None:
-    """A copy from before the damage is worth more than a new one; no copy is worth nothing."""
-    done.damages = list(looked.damages)
+def _back_up_damaged(source: Path, target: Path, snapshot: TopicSnapshot, done: Copied) -> None:
+    """Keep a copy from before the damage; without one, copy the damaged files."""
+    done.damages = list(snapshot.damages)
     if target.exists():
-        done.problem = "it is damaged, so its copy is left as it was; repair it first"
+        done.problem = "it is damaged, so its copy was not changed; repair it first"
         return
     hidden = target.with_name(HIDDEN + target.name)
     shutil.rmtree(hidden, ignore_errors=True)
     done.bytes = done.new_bytes = copy_files(source, hidden)
     disk.rename(hidden, target)
     disk.sync_directory(target.parent)
-    done.first, done.next = looked.view.first, looked.view.next
-    done.partitions = done.new_partitions = len(looked.view.partitions)
-    done.problem = "it is damaged, and so is its copy"
+    done.first, done.next = snapshot.readable.first, snapshot.readable.next
+    done.partitions = done.new_partitions = len(snapshot.readable.partitions)
+    done.problem = "it is damaged, and so is the copy"
 
 
-def _copy_to_go_on_with(
-    source: Path, target: Path, looked: Looked, partitions: list[Partition]
+def _copy_to_continue(
+    source: Path, target: Path, snapshot: TopicSnapshot, partitions: list[Partition]
 ) -> tuple[TopicCopy | None, str]:
-    """The copy there is, or a new one under a hidden name; or why neither will do."""
-    state = replace(looked.state, clean=False)
+    """The existing copy, or a new one under a hidden name; or why neither can be used."""
+    state = replace(snapshot.state, clean=False)
     meta = (source / META).read_bytes()
     visible = TopicCopy.open(target, state)
-    if visible is not None and visible.trouble:
-        return None, visible.trouble
+    if visible is not None and visible.problem:
+        return None, visible.problem
     problem = None
-    if visible is not None and visible.id == looked.id:
-        problem = _why_not(visible, partitions)
-    _check_is_still(source, looked.id)  # else `meta`, or what was compared, is another topic's
+    if visible is not None and visible.id == snapshot.id:
+        problem = _obstacle(visible, partitions)
+    _check_unchanged(source, snapshot.id)  # otherwise `meta` may belong to another topic
     if problem is not None:
         return (None, problem) if problem else (visible, "")
     hidden_path = target.with_name(HIDDEN + target.name)
     hidden = TopicCopy.open(hidden_path, state)
-    if hidden is not None and hidden.id == looked.id and _why_not(hidden, partitions) == "":
+    if hidden is not None and hidden.id == snapshot.id and _obstacle(hidden, partitions) == "":
         return hidden, ""
     shutil.rmtree(hidden_path, ignore_errors=True)
     return TopicCopy.create(hidden_path, meta, _empty(state, partitions[0])), ""
@@ -178,33 +178,34 @@ def _empty(state: CheckpointState, first: Partition) -> CheckpointState:
     return replace(state, first=at, partition=at, position=0, next=at, sequence=0)
 
 
-def _why_not(copy: TopicCopy, partitions: list[Partition]) -> str | None:
-    """Why a copy cannot be gone on with: "" if it can, None if all of it has expired meanwhile."""
-    if copy.trouble:
-        return copy.trouble
+def _obstacle(copy: TopicCopy, partitions: list[Partition]) -> str | None:
+    """Why a copy cannot be continued: "" if it can, None if all of it has expired."""
+    if copy.problem:
+        return copy.problem
     ours = {partition.first: partition for partition in partitions}.get(copy.state.partition)
     if ours is None and copy.state.next <= partitions[0].first:
         return None
     if ours is None or not same_bytes(ours.file, copy.active_file(), copy.state.position):
         return (
-            f"its copy has other messages than it has, before offset {copy.state.next}; back up"
-            " into another directory, and look at both"
+            f"its copy has different messages before offset {copy.state.next}; back up into"
+            " another directory and compare both"
         )
     return ""
 
 
-def _held(source: Path, topic_id: str, partitions: list[Partition]) -> Iterator[Partition]:
-    """One after the other, each opened long before its turn and closed behind it."""
+def _opened_ahead(source: Path, topic_id: str, partitions: list[Partition]) -> Iterator[Partition]:
+    """The partitions in order, each opened in advance and closed afterwards."""
     for i, partition in enumerate(partitions):
-        for ahead in partitions[i : i + _HELD_OPEN]:
+        for ahead in partitions[i : i + _OPENED_AHEAD]:
             assert ahead.file  # opens it
-        _check_is_still(source, topic_id)
+        _check_unchanged(source, topic_id)
         yield partition
         partition.close()
 
 
-def _check_is_still(source: Path, topic_id: str) -> None:
-    """Is it no other topic of the same name? Then files that were opened before this are its."""
+def _check_unchanged(source: Path, topic_id: str) -> None:
+    """Raise _Changed if the directory is now another topic; if not, files opened before this are
+    those of the topic."""
     if read_meta(source)[0] != topic_id:
         raise _Changed
 
@@ -221,13 +222,13 @@ def _extend(
 
 
 def _put_in_place(copy: TopicCopy, target: Path) -> None:
-    """Give a new copy its name; what had it before goes, or aside if it is of another topic."""
-    old = target.with_name(f"{HIDDEN}.old-{target.name}")  # a start removes what begins like this
+    """Rename a new copy. An older copy is deleted, or kept aside if it is of another topic."""
+    old = target.with_name(f"{HIDDEN}.old-{target.name}")  # a start removes these
     shutil.rmtree(old, ignore_errors=True)
     if target.exists():
         former_id = read_meta(target)[0]
         if former_id != copy.id:
-            old = _place_aside(target, former_id or "unknown")
+            old = _former_directory(target, former_id or "unknown")
         disk.rename(target, old)
         disk.sync_directory(old.parent)
     disk.rename(copy.directory, target)
@@ -237,8 +238,8 @@ def _put_in_place(copy: TopicCopy, target: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _place_aside(target: Path, former_id: str) -> Path:
-    """Where the copy of a topic goes that has another one's name; each time another place."""
+def _former_directory(target: Path, former_id: str) -> Path:
+    """A new directory for the copy of a former topic of this name."""
     directory = target.parent.parent / FORMER
     disk.make_directories(directory)
     suffixes = chain([""], map("-{}".format, count(2)))
@@ -247,7 +248,7 @@ def _place_aside(target: Path, former_id: str) -> Path:
 
 
 def _count(copy: TopicCopy, partitions: list[Partition], done: Copied) -> None:
-    """What there is now, and whether the files that were copied before are still as they were."""
+    """Count what the copy has, and check that files copied earlier have the right size."""
     done.first, done.next = copy.state.first, copy.state.next
     done.partitions = len(partitions)
     for partition in partitions:
@@ -256,6 +257,5 @@ def _count(copy: TopicCopy, partitions: list[Partition], done: Copied) -> None:
         done.bytes += max(0, size)
         if size != partition.size:
             done.problem = (
-                f"{partition.path.name} of its copy is not as large as its own; run log-cli check"
-                " on the copy"
+                f"{partition.path.name} has another size in the copy; run log-cli check on the copy"
             )

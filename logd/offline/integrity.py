@@ -1,9 +1,9 @@
-"""Check and repair a data directory whose daemon is stopped: what `log-cli check` and `repair` do.
+"""Check and repair a data directory while its daemon is stopped: `log-cli check` and `repair`.
 
-Checking reads every byte and changes none. Repairing cuts a torn tail, with a copy in
-`quarantine/`; all other damage it leaves alone, unless its loss is accepted: then gap batches stand
-for what is lost, and the topic can be written to again. Each step leaves files that the same
-repair, run again after a kill, brings to the same end.
+A check reads every byte and changes nothing. A repair cuts a torn tail, with a copy in
+`quarantine/`. It leaves all other damage alone unless its loss is accepted: then gap batches
+replace what is lost, and the topic can be written to again. A repair that was killed can be run
+again and gives the same result.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from logd.repair import (
     SEALED,
     Damage,
     LostRange,
+    PartitionScan,
     RepairReport,
-    Survey,
     cut_tail,
     fill_gaps,
     gap,
-    survey,
+    scan_partition,
 )
 from logd.storage import disk
 from logd.storage.checkpoint import Checkpoint, CheckpointState
@@ -43,23 +43,23 @@ from logd.storage.recovery import (
 )
 from logd.storage.topic_files import CHECKPOINT, HIDDEN, META, encode_meta
 
-Progress = Callable[[int], object]  # hears how many bytes were read since the last call
+Progress = Callable[[int], object]  # receives the number of bytes read since the last call
 
 
 @dataclass(slots=True)
 class Findings:
-    """Everything a check found out about one topic."""
+    """Everything that a check found in one topic."""
 
     directory: Path
     report: RepairReport
     state: CheckpointState | None
     partitions: list[Partition]
-    torn: Survey | None  # of the newest partition, if it ends in a torn tail
+    torn: PartitionScan | None  # of the newest partition, if it ends in a torn tail
     cursors: CursorFile
 
 
 class Gaps:
-    """Finds the gaps among batches in order, and passes the size of each batch on."""
+    """Collects the gaps among batches in order, and reports the size of each batch."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -69,7 +69,7 @@ class Gaps:
     def messages(self) -> int:
         return sum(gap.next - gap.first for gap in self.found)
 
-    def each(self, found: ScannedBatch) -> None:
+    def add(self, found: ScannedBatch) -> None:
         self._progress(found.end - found.position)
         header = found.header
         if header.enc != GAP:
@@ -83,7 +83,7 @@ class Gaps:
 def topic_directories(data_dir: Path, names: list[str]) -> list[Path]:
     root = data_dir / "topics"
     if not root.is_dir():
-        raise DataDirError(f"{data_dir} is no data directory of logd: it has no topics/ in it")
+        raise DataDirError(f"{data_dir} is not a data directory of logd: it has no topics/")
     found = sorted(
         path
         for path in root.iterdir()
@@ -101,7 +101,7 @@ def size_of(directory: Path) -> int:
 
 
 def check(directory: Path, progress: Progress = lambda size: None) -> Findings:
-    """Read all of a topic, bodies and sums included. Changes nothing."""
+    """Read a whole topic and verify all checksums. Changes nothing."""
     _, damages = read_meta(directory)
     state = Checkpoint(directory / CHECKPOINT).state
     if state is None:
@@ -113,7 +113,7 @@ def check(directory: Path, progress: Progress = lambda size: None) -> Findings:
     messages = kept_bytes = since_ms = 0
     gaps = Gaps(progress)
     for partition in partitions:
-        result = _survey(partition, SEALED, since_ms, gaps.each, until=partition.next)
+        result = _scan(partition, SEALED, since_ms, gaps.add, until=partition.next)
         since_ms = result.time_ms
         damages += tail_damage(partition, result, partition.next)
         messages += result.next - partition.first
@@ -123,7 +123,7 @@ def check(directory: Path, progress: Progress = lambda size: None) -> Findings:
         active = Partition.open_sealed(directory, firsts[-1], firsts[-1])
         partitions.append(active)
         durable, epoch = known_durable(active, known), (known.began, known.since_ms)
-        result = _survey(active, durable, since_ms, gaps.each, epoch=epoch)
+        result = _scan(active, durable, since_ms, gaps.add, epoch=epoch)
         damages += active_damages(active, result, known)
         torn = result if result.torn and not _reaches_end(damages, active) else None
         active.next, active.max_time_ms = result.next, result.time_ms
@@ -147,7 +147,7 @@ def repair(
     dry_run: bool = False,
     progress: Progress = lambda size: None,
 ) -> RepairReport:
-    """Make a topic sound, as far as that is allowed. The report says what is left."""
+    """Repair a topic as far as allowed. The report lists the remaining damage."""
     findings = check(directory, progress)
     report = findings.report
     if report.damages and not accept_loss:
@@ -160,24 +160,25 @@ def repair(
         file = Partition.open_active(directory, active.first).file
         copies.append(cut_tail(file, findings.torn.end, directory, active.path.name))
     if report.damages:
-        copies += _accept(findings)
+        copies += _accept_loss(findings)
     else:
-        findings.cursors.make_sound(None)  # a torn end of theirs, as a start would
+        findings.cursors.make_sound(None)  # they may have a torn tail too
     return replace(report, quarantine=copies, filled=report.damages, damages=[])
 
 
-def _survey(
+def _scan(
     partition: Partition,
     safe_to: int,
     since_ms: int,
-    each: Callable[[ScannedBatch], None],
+    on_batch: Callable[[ScannedBatch], None],
     until: int = MAX_NUMBER,
     epoch: tuple[int, int] = (0, 0),
-) -> Survey:
+) -> PartitionScan:
     file, name, known = partition.file, partition.path.name, saved_index(partition)
-    return survey(
+    return scan_partition(
         file, name, partition.first,
-        known=known, safe_to=safe_to, until=until, epoch=epoch, since_ms=since_ms, each=each,
+        known=known, safe_to=safe_to, until=until, epoch=epoch, since_ms=since_ms,
+        on_batch=on_batch,
     )  # fmt: skip
 
 
@@ -185,8 +186,8 @@ def _reaches_end(damages: list[Damage], partition: Partition) -> bool:
     return any(d.file == partition.path.name and d.end == partition.size for d in damages)
 
 
-def _accept(findings: Findings) -> list[str]:
-    """Put gaps where the damages are, then make the checkpoint and the meta file anew."""
+def _accept_loss(findings: Findings) -> list[str]:
+    """Replace damage by gaps, then write a new checkpoint and, if needed, a new meta file."""
     directory = findings.directory
     copies = findings.cursors.accept_loss() if findings.cursors.damage() else []
     in_log = [damage for damage in findings.report.damages if damage.file != CURSORS]
@@ -212,14 +213,14 @@ def _by_file(damages: list[Damage]) -> Iterator[tuple[str, list[Damage]]]:
 
 
 def _new_checkpoint(directory: Path, state: CheckpointState) -> None:
-    """Says that the files, as they are now, are what is known to be on disk."""
+    """Record that the files are on disk as they are now."""
     firsts = partition_firsts(directory, state)
     if not firsts:
         disk.replace(directory / f"{state.first:020d}.log", b"")
         firsts = [state.first]
     active = Partition.open_active(directory, firsts[-1])
     disk.sync(active.file)
-    result = _survey(active, 0, 0, lambda found: None)
+    result = _scan(active, 0, 0, lambda found: None)
     new = replace(
         state, first=firsts[0], partition=active.first, position=result.end, next=result.next,
         began=result.next, clean=False, sequence=state.sequence + 1,

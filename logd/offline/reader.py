@@ -1,9 +1,9 @@
-"""Read topics straight from a data directory, without a daemon: what `--data-dir` does.
+"""Read topics from a data directory without a daemon: the `--data-dir` option of `log-cli`.
 
-Always: no file is written and no lock is kept, so a read-only directory will do; and what comes out
-is what a daemon started on these files would answer. A torn tail is left out, damage is an error at
-its offsets. Beside a running daemon it reads whole batches only, up to what was there when it
-looked.
+Always: no file is written and no lock is held, so a read-only directory is sufficient; the result
+is what a daemon started on these files would return. A torn tail is left out, damage is an error at
+its offsets. While a daemon is running, only whole batches are read, up to the end of the log at the
+time of the snapshot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from logd.batch import GAP, MAX_NUMBER, ScannedBatch
 from logd.errors import DamagedBatch, DataDirError, Faulted, NotFound, OutOfRange
 from logd.offline.integrity import topic_directories
 from logd.partition import Partition
-from logd.repair import Damage, joined
+from logd.repair import Damage, merge_damages
 from logd.storage.checkpoint import CheckpointState, saved_state
 from logd.storage.disk import File
 from logd.storage.readable_range import ReadableRange, ReadPlan
@@ -38,37 +38,39 @@ from logd.wire.requests import Where
 from logd.wire.text import counted
 
 READ_BYTES = 1 << 20
-_LOOKS = 10  # at files that a daemon changes meanwhile
+_MAX_TRIES = 10  # if a daemon changes the files meanwhile
 
 
-class Looked(NamedTuple):
-    """A topic's files as they were found."""
+class TopicSnapshot(NamedTuple):
+    """The files of a topic at one moment."""
 
     id: str
     state: CheckpointState
-    view: ReadableRange
+    readable: ReadableRange
     damages: list[Damage]
-    torn: str  # what is wrong with the newest file's end; "" where it is whole
+    torn: str  # what is wrong with the end of the newest partition, or ""
 
 
-def look(directory: Path) -> Looked:
-    """Find out what a topic holds. Looks again where a daemon has changed the files meanwhile."""
-    for _ in range(_LOOKS):
-        before = _seen(directory)
+def take_snapshot(directory: Path) -> TopicSnapshot:
+    """Read what a topic holds; again if a daemon has changed the files meanwhile."""
+    for _ in range(_MAX_TRIES):
+        before = _version(directory)
         try:
-            looked = _look(directory, before[1])
-        except FileNotFoundError:  # expired between the listing and the opening of it
+            snapshot = _take_snapshot(directory, before[1])
+        except FileNotFoundError:  # it expired after it was listed
             if not directory.exists():
-                raise NotFound(f"{directory} was removed while it was read") from None
+                raise NotFound(f"{directory} was removed while it was being read") from None
             continue
-        now = _seen(directory)
-        if now == before or (now[0] == before[0] and not looked.damages):
-            return looked
-    raise DataDirError(f"{directory} changes while it is read; ask its daemon instead, by --host")
+        now = _version(directory)
+        if now == before or (now[0] == before[0] and not snapshot.damages):
+            return snapshot
+    raise DataDirError(
+        f"{directory} keeps changing while it is read; use the daemon instead, with --host"
+    )
 
 
-def _seen(directory: Path) -> tuple[str, CheckpointState | None]:
-    """Which topic it is, and its checkpoint: what changes before anything is taken away."""
+def _version(directory: Path) -> tuple[str, CheckpointState | None]:
+    """The topic's id and its checkpoint, which changes before any file is deleted."""
     return read_meta(directory)[0], _state(directory)
 
 
@@ -79,34 +81,34 @@ def _state(directory: Path) -> CheckpointState | None:
         return None
 
 
-def _look(directory: Path, state: CheckpointState | None) -> Looked:
+def _take_snapshot(directory: Path, state: CheckpointState | None) -> TopicSnapshot:
     topic_id, damages = read_meta(directory)
     if state is None:
         damages.append(Damage(0, 0, CHECKPOINT, 0, 0, "neither of its slots is sound"))
         state = CheckpointState(clean=False)
     firsts = partition_firsts(directory, state)
     damages += missing_files(firsts, state)
-    view = ReadableRange(_OneOpen().mark_used)
+    readable = ReadableRange(_OneOpenPartition().mark_used)
     for first, next_ in pairwise(firsts):
         partition = Partition.open_read_only(directory, first, next_)
         damages += read_sealed(partition)[1]
         partition.release()
-        view.add(partition)
+        readable.add(partition)
     torn = ""
     if firsts:
         active = Partition.open_read_only(directory, firsts[-1], firsts[-1])
         active.sealed = False
-        view.add(active)
-        found, torn = _look_at_active(active, state)
+        readable.add(active)
+        found, torn = _read_active(active, state)
         damages += found
-        view.set_end(active.next, active.size)
-    view.exclude(joined(damages))
+        readable.set_end(active.next, active.size)
+    readable.exclude(merge_damages(damages))
     damaged_to = max((damage.next for damage in damages), default=0)
-    view.set_end(max(view.next, damaged_to), active.size if firsts else 0)
-    return Looked(topic_id, state, view, damages, torn)
+    readable.set_end(max(readable.next, damaged_to), active.size if firsts else 0)
+    return TopicSnapshot(topic_id, state, readable, damages, torn)
 
 
-def _look_at_active(active: Partition, state: CheckpointState) -> tuple[list[Damage], str]:
+def _read_active(active: Partition, state: CheckpointState) -> tuple[list[Damage], str]:
     size = active.size
     clean = state.clean and (state.partition, state.position) == (active.first, size)
     result, damages = read_active(active, state, clean)
@@ -114,11 +116,11 @@ def _look_at_active(active: Partition, state: CheckpointState) -> tuple[list[Dam
         return damages, ""
     torn = counted(size - result.end, "byte")
     why = result.torn.reason
-    return [], f"{active.path.name} ends in {torn} behind the last whole batch ({why})"
+    return [], f"{active.path.name} ends in {torn} after the last whole batch ({why})"
 
 
-class _OneOpen:
-    """Reading goes from file to file: the one before it is not needed any more."""
+class _OneOpenPartition:
+    """Keeps only the partition open that was read last."""
 
     def __init__(self) -> None:
         self._open: Partition | None = None
@@ -130,7 +132,7 @@ class _OneOpen:
 
 
 def in_use(data_dir: Path) -> bool:
-    """Does a daemon hold this directory? Asked without keeping the lock."""
+    """Is a daemon using this directory? Does not keep the lock."""
     try:
         lock = File(data_dir / "lock")
         fcntl.flock(lock.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -145,39 +147,39 @@ def topics(data_dir: Path, glob: str = "*") -> list[TopicInfo]:
     rows = []
     for directory in topic_directories(data_dir, []):
         if fnmatch.fnmatchcase(directory.name, glob):
-            view = look(directory).view
-            row = (view.first, view.next, view.size, len(view.partitions))
+            readable = take_snapshot(directory).readable
+            row = (readable.first, readable.next, readable.size, len(readable.partitions))
             rows.append(TopicInfo(directory.name, *row))
     return rows
 
 
 def stats(data_dir: Path, topic: str | None = None) -> dict[str, str]:
-    """What the files tell of what STATS tells."""
+    """The values of STATS that the files contain."""
     if topic is not None:
         return _topic_stats(_topic_directory(data_dir, topic))
-    found = [look(directory) for directory in topic_directories(data_dir, [])]
+    found = [take_snapshot(directory) for directory in topic_directories(data_dir, [])]
     counts = {
         "topics": len(found),
-        "faulted_topics": sum(bool(looked.damages) for looked in found),
-        "bytes": sum(looked.view.size for looked in found),
+        "faulted_topics": sum(bool(snapshot.damages) for snapshot in found),
+        "bytes": sum(snapshot.readable.size for snapshot in found),
     }
     return {name: str(count) for name, count in counts.items()}
 
 
 def _topic_stats(directory: Path) -> dict[str, str]:
-    looked = look(directory)
-    view, state = looked.view, looked.state
+    snapshot = take_snapshot(directory)
+    readable, state = snapshot.readable, snapshot.state
     values = {
         "topic": directory.name,
-        "id": looked.id,
-        "first": view.first,
-        "next": view.next,
-        "bytes": view.size,
-        "partitions": len(view.partitions),
+        "id": snapshot.id,
+        "first": readable.first,
+        "next": readable.next,
+        "bytes": readable.size,
+        "partitions": len(readable.partitions),
         "epoch": state.epoch,
         "epoch_began": state.began,
-        "damages": len(looked.damages),
-        "clean": int(state.clean and not looked.torn),
+        "damages": len(snapshot.damages),
+        "clean": int(state.clean and not snapshot.torn),
     }
     return {name: str(value) for name, value in values.items()}
 
@@ -190,8 +192,8 @@ def _topic_directory(data_dir: Path, topic: str) -> Path:
     raise NotFound(f"{data_dir} has no topic {name}")
 
 
-def look_at(data_dir: Path, topic: str) -> Looked:
-    return look(_topic_directory(data_dir, topic))
+def snapshot_of(data_dir: Path, topic: str) -> TopicSnapshot:
+    return take_snapshot(_topic_directory(data_dir, topic))
 
 
 def read_plan(plan: ReadPlan) -> Batches:
@@ -201,7 +203,7 @@ def read_plan(plan: ReadPlan) -> Batches:
 
 
 class DirectoryReader:
-    """A `Reader` over files: the same arguments where they make sense, and the same batches."""
+    """A `Reader` for files: the same batches, and the same arguments as far as they apply."""
 
     def __init__(
         self,
@@ -216,8 +218,8 @@ class DirectoryReader:
         or_first: bool = False,
         on_gap: OnGap = warn_of_gap,
     ) -> None:
-        self._looked = look_at(data_dir, topic)
-        self._view = self._looked.view
+        self._snapshot = snapshot_of(data_dir, topic)
+        self._readable = self._snapshot.readable
         self._start, self._tail = checked_where(start), tail
         self._left = MAX_NUMBER if limit is None else limit
         self._until = MAX_NUMBER if until is None else until
@@ -227,35 +229,35 @@ class DirectoryReader:
 
     @property
     def torn(self) -> str:
-        """What is wrong with the end of the newest file; "" where it is whole."""
-        return self._looked.torn
+        """What is wrong with the end of the newest partition, or ""."""
+        return self._snapshot.torn
 
     @property
     def first(self) -> int:
-        return self._view.first
+        return self._readable.first
 
     @property
     def next(self) -> int:
-        return self._view.next
+        return self._readable.next
 
     @property
     def bytes(self) -> int:
-        return self._view.size
+        return self._readable.size
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to do: a file closes itself once nobody refers to it."""
+        """Nothing to do: a file closes itself when it is no longer referenced."""
 
     def batches(self) -> Iterator[Batch]:
-        with self._naming_offsets():
+        with self._errors_with_offset():
             self._at = self._resolve()
             while self._left > 0 and self._at < min(self._until, self.next):
                 wanted = min(self._left, self._until - self._at)
-                plan = self._view.plan(self._at, wanted, READ_BYTES)
+                plan = self._readable.plan(self._at, wanted, READ_BYTES)
                 for found in check(read_plan(plan)):
-                    if found.header.time_ms >= self._until_ms:  # times never go back
+                    if found.header.time_ms >= self._until_ms:  # times never decrease
                         return
                     yield from self._cut(found)
 
@@ -267,7 +269,7 @@ class DirectoryReader:
             self._on_gap(Gap(self._start, skipped, "they have expired"))
             return self.first
         self._at = self._start if isinstance(self._start, int) else self.first
-        return self._view.resolve(self._start)
+        return self._readable.resolve(self._start)
 
     def _cut(self, found: ScannedBatch) -> Iterator[Batch]:
         start = max(self._at, found.header.offset)
@@ -281,21 +283,21 @@ class DirectoryReader:
             yield batch
 
     @contextmanager
-    def _naming_offsets(self) -> Iterator[None]:
-        """Say at which offset files turned out damaged, or went away."""
+    def _errors_with_offset(self) -> Iterator[None]:
+        """Add the offset to errors about damaged or removed files."""
         try:
             yield
         except DamagedBatch as error:
-            if self._is_behind_the_last_sync():
-                return  # it was sound when it was looked at: a write that failed, cut off since
+            if self._is_after_checkpoint():
+                return  # a failed write that the daemon has cut off since the snapshot
             raise Faulted(
-                f"offset {self._at} or one behind it is damaged: {error.text};"
-                " `log-cli check` says how far it goes"
+                f"offset {self._at} or a later one is damaged: {error.text};"
+                " `log-cli check` reports its extent"
             ) from None
         except FileNotFoundError:
-            raise OutOfRange(f"offset {self._at} expired while it was read") from None
+            raise OutOfRange(f"offset {self._at} expired while it was being read") from None
 
-    def _is_behind_the_last_sync(self) -> bool:
-        """Of the newest file, that is what the look has checked against its sums."""
-        newest = max(self._view.partitions, default=0)
-        return self._at >= max(newest, self._looked.state.next)
+    def _is_after_checkpoint(self) -> bool:
+        """Only these batches of the newest partition were checked by the snapshot."""
+        newest = max(self._readable.partitions, default=0)
+        return self._at >= max(newest, self._snapshot.state.next)

@@ -219,7 +219,11 @@ class CursorFile:
     def _replace(self, cursors: Mapping[str, Committed]) -> list[str]:
         copies = []
         if self._unsound is not None:
-            copies = [repair.set_aside(File(self.path), *self._unsound, self.path.parent, CURSORS)]
+            copies = [
+                repair.copy_to_quarantine(
+                    File(self.path), *self._unsound, self.path.parent, CURSORS
+                )
+            ]
             self._unsound = None
         data = encode(cursors, self._number, self.lost)
         self._file = disk.replace(self.path, data)

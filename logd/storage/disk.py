@@ -104,7 +104,7 @@ def is_in_place(path: Path, file: File | None, size: int) -> bool:
     return is_same and status.st_size >= size
 
 
-class PatientFile(File):
+class BlockingFile(File):
     """For whoever has nothing else to do: its reads wait for the disk."""
 
     __slots__ = ()

@@ -20,7 +20,7 @@ from pathlib import Path
 from logd.batch import MAX_HEADER_BYTES, MAX_NUMBER, Header, parse_header, scan
 from logd.errors import DamagedBatch, DataDirError
 from logd.partition import Partition
-from logd.repair import SEALED, Damage, RepairReport, Survey, cut_tail, survey
+from logd.repair import SEALED, Damage, PartitionScan, RepairReport, cut_tail, scan_partition
 from logd.storage import disk, topic_files
 from logd.storage.checkpoint import Checkpoint, CheckpointState
 from logd.storage.cursors import CursorFile
@@ -150,7 +150,9 @@ def read_sealed(partition: Partition) -> tuple[Index | None, list[Damage]]:
         partition.max_time_ms = closing.time_ms
         return None, []
     file, name, known = partition.file, partition.path.name, saved_index(partition)
-    result = survey(file, name, partition.first, known=known, until=partition.next, bodies=False)
+    result = scan_partition(
+        file, name, partition.first, known=known, until=partition.next, bodies=False
+    )
     partition.max_time_ms = result.time_ms
     damages = tail_damage(partition, result, partition.next)
     if damages:
@@ -160,7 +162,7 @@ def read_sealed(partition: Partition) -> tuple[Index | None, list[Damage]]:
     return result.index, damages
 
 
-def tail_damage(partition: Partition, result: Survey, next_: int) -> list[Damage]:
+def tail_damage(partition: Partition, result: PartitionScan, next_: int) -> list[Damage]:
     """The damages of a sealed partition, what is missing at its end included."""
     if result.torn is None and result.next == next_:
         return result.damages
@@ -188,7 +190,7 @@ def saved_index(partition: Partition) -> Index | None:
 
 def _read_active(
     active: Partition, state: CheckpointState, clean: bool
-) -> tuple[Survey, list[Damage]]:
+) -> tuple[PartitionScan, list[Damage]]:
     """Read the newest partition as far as needed, and take it into use. Changes nothing."""
     if not clean:
         disk.sync(active.file)
@@ -198,11 +200,11 @@ def _read_active(
 
 def read_active(
     active: Partition, state: CheckpointState, clean: bool
-) -> tuple[Survey, list[Damage]]:
+) -> tuple[PartitionScan, list[Damage]]:
     """The same of the file as the cache has it: for whoever writes nothing."""
     file, known = active.file, saved_index(active)
     start = _last_entry(known, active) if clean else None
-    result = survey(
+    result = scan_partition(
         file, active.path.name, active.first,
         known=known, safe_to=known_durable(active, state), epoch=(state.began, state.since_ms),
         bodies=False, start=start,
@@ -212,7 +214,7 @@ def read_active(
 
 
 def _make_sound(
-    name: str, active: Partition, result: Survey, clean: bool
+    name: str, active: Partition, result: PartitionScan, clean: bool
 ) -> tuple[RepairReport | None, list[Damage]]:
     """Cut a torn tail, and save the index if the file is not what it should be."""
     report = None if clean else RepairReport(name, result.end, result.next - active.first)
@@ -240,7 +242,9 @@ def known_durable(active: Partition, state: CheckpointState) -> int:
     return 0 if state.partition < active.first else SEALED
 
 
-def active_damages(active: Partition, result: Survey, state: CheckpointState) -> list[Damage]:
+def active_damages(
+    active: Partition, result: PartitionScan, state: CheckpointState
+) -> list[Damage]:
     """What the newest partition has lost of the messages that were known to be on disk."""
     if result.next >= state.next:
         return result.damages
@@ -250,7 +254,7 @@ def active_damages(active: Partition, result: Survey, state: CheckpointState) ->
     return [*result.damages, lost]
 
 
-def _cut(name: str, active: Partition, result: Survey) -> tuple[RepairReport, list[Damage]]:
+def _cut(name: str, active: Partition, result: PartitionScan) -> tuple[RepairReport, list[Damage]]:
     assert result.torn is not None
     file_name, size = active.path.name, active.file.size()
     try:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from logd.errors import NotFound, OutOfRange
 from logd.offline import backup, integrity, reader, topic_backup
 from logd.offline.backup import back_up
-from logd.offline.reader import DirectoryReader, Looked, look
+from logd.offline.reader import DirectoryReader, TopicSnapshot, take_snapshot
 from logd.offline.topic_backup import TopicCopy
 from logd.repair import Damage
 from logd.storage import recovery
@@ -39,7 +39,7 @@ STEPS = st.lists(st.sampled_from(PUSHING + PUSHING + RUNNING + FAILING), max_siz
 ANEW = st.lists(st.sampled_from([*PUSHING, *PUSHING, *RUNNING, "anew"]), max_size=12)
 SCHEDULE = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), max_size=6)
 Story = tuple[list[str], list[str], Schedule]  # before a copying, meanwhile, and when
-REMOVED = "it was removed while it was copied"
+REMOVED = "it was removed while it was being copied"
 ALL = 200  # changes: more than any script has
 SWEEPS: dict[str, Callable[[int], list[Story]]] = {
     "the topic is made anew": lambda moment: [
@@ -79,7 +79,7 @@ def test_reading_beside_a_daemon(before: list[str], script: list[str], schedule:
         has_expired = False
         with world.goes_on(script, schedule):
             reader = DirectoryReader(world.data, "app")
-            assert not look(world.directory).damages
+            assert not take_snapshot(world.directory).damages
             try:
                 for batch in reader.batches():
                     found |= enumerate(batch.messages, batch.offset)
@@ -123,9 +123,9 @@ def test_a_look_is_at_one_topic() -> None:
             world.run(["kill", "single"])
             ids = {world.topic.id: 2}  # the epoch of each
             with world.goes_on(["anew", "single"], [(moment, ALL)]):
-                looked = look(world.directory)
+                snapshot = take_snapshot(world.directory)
             ids[world.topic.id] = 1
-            assert ids[looked.id] == looked.state.epoch
+            assert ids[snapshot.id] == snapshot.state.epoch
 
 
 # -- copying --------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def test_damage_of_a_whole_topic_is_told_once(monkeypatch: pytest.MonkeyPatch) -
     with a_world() as world:
         world.run(["single"])
         (world.directory / "meta.json").write_bytes(b"{}")
-        wanted = look(world.directory).damages
+        wanted = take_snapshot(world.directory).damages
         done = back_up(world.directory, world.data / "copy")
     assert wanted
     assert done.damages == list(wanted)
@@ -294,17 +294,17 @@ def test_a_topic_that_goes_while_it_is_looked_at(monkeypatch: pytest.MonkeyPatch
             return real(*args)
 
         monkeypatch.setattr(reader, "partition_firsts", partition_firsts)
-        with pytest.raises(NotFound, match="was removed while it was read"):
+        with pytest.raises(NotFound, match="was removed while it was being read"):
             DirectoryReader(world.data, "app")
 
 
 def test_a_copy_of_a_topic_that_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     with a_world() as world:
-        real = reader.look
+        real = reader.take_snapshot
 
-        def looked(directory: Path) -> Looked:
+        def snapshot(directory: Path) -> TopicSnapshot:
             shutil.rmtree(directory, ignore_errors=True)
             return real(directory)
 
-        monkeypatch.setattr(backup, "look", looked)
+        monkeypatch.setattr(backup, "look", snapshot)
         assert back_up(world.directory, world.data / "copy").problem == REMOVED

@@ -71,7 +71,7 @@ def test_a_torn_tail_is_left_out_and_told(data: Path) -> None:
     newest.write_bytes(newest.read_bytes() + b"BATCH 10 1")
     code, out, errors = files(data, "read", "app")
     assert (code, out) == (0, MESSAGES)
-    assert f"{newest.name} ends in 10 bytes behind the last whole batch" in errors
+    assert f"{newest.name} ends in 10 bytes after the last whole batch" in errors
     assert files(data, "read", "-q", "app") == (0, MESSAGES, "")
 
 
@@ -80,7 +80,7 @@ def test_damage_is_3_after_what_comes_before_it(data: Path) -> None:
     newest.write_bytes(newest.read_bytes().replace(b"m1", b"M1"))
     code, out, errors = files(data, "read", "app")
     assert (code, out) == (3, b"m0\nm1\nm2\nm3\nm4\n")
-    assert "offset 5 or one behind it is damaged" in errors
+    assert "offset 5 or a later one is damaged" in errors
     oldest.unlink()
     code, out, errors = files(data, "read", "app")
     assert (code, out) == (3, b"")
@@ -113,7 +113,7 @@ def test_refusals(data: Path, words: list[str], code: int, says: str) -> None:
 def test_a_directory_that_is_none_of_a_daemon(tmp_path: Path, words: list[str]) -> None:
     code, _, errors = files(tmp_path, *words)
     assert code == 1
-    assert "is no data directory of logd" in errors
+    assert "is not a data directory of logd" in errors
     assert files(tmp_path / "nowhere", *words)[0] == 1
 
 

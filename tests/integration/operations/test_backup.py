@@ -189,7 +189,7 @@ def test_another_daemons_data_is_not_touched(source: Daemon, tmp_path: Path) -> 
         assert other.stop() == 0
     before = tree(tmp_path / "other")
     done = copy_all(source.data_dir, tmp_path / "other")["app"]
-    assert "is no copy that a backup made" in done.problem
+    assert "was not made by a backup" in done.problem
     assert tree(tmp_path / "other") == before
 
 
@@ -241,7 +241,7 @@ def test_a_topic_made_anew_under_the_copying(
 ) -> None:
     """Between the look and the copying: what is copied is one topic or the other."""
     write(source, "app", 30)
-    real, looks = reader.look, count()
+    real, looks = reader.take_snapshot, count()
 
     def look(directory: Path) -> Any:
         looked = real(directory)
@@ -252,7 +252,7 @@ def test_a_topic_made_anew_under_the_copying(
             write(source, "app", 35)
         return looked
 
-    monkeypatch.setattr(backup, "look", look)
+    monkeypatch.setattr(backup, "take_snapshot", look)
     assert copy_all(source.data_dir, tmp_path / "copy")["app"].next == 35
     assert logs(tmp_path / "copy" / "topics" / "app") == logs(source.topic_dir("app"))
 
@@ -262,7 +262,7 @@ def test_partitions_that_go_under_the_copying(
 ) -> None:
     """Between the look and the copying the oldest go, and a roll comes."""
     write(source, "app", 60)
-    real, looks = reader.look, count()
+    real, looks = reader.take_snapshot, count()
 
     def look(directory: Path) -> Any:
         looked = real(directory)
@@ -271,7 +271,7 @@ def test_partitions_that_go_under_the_copying(
             expired(source, "app")
         return looked
 
-    monkeypatch.setattr(backup, "look", look)
+    monkeypatch.setattr(backup, "take_snapshot", look)
     done = copy_all(source.data_dir, tmp_path / "copy")["app"]
     ranges = assert_whole(tmp_path / "copy", tmp_path / "scratch")
     assert ranges == {"app": (done.first, done.next)} == {"app": (done.first, 120)}
@@ -346,7 +346,7 @@ def test_bytes_that_change_on_the_way_are_noticed(
         real(file, [data.replace(b"xxxx", b"xxyx", 1)], position)
 
     monkeypatch.setattr(disk, "write_at", write_at)
-    with pytest.raises(Exception, match="is not what was copied there"):
+    with pytest.raises(Exception, match="differs from its source"):
         copy_all(source.data_dir, tmp_path / "copy")
     monkeypatch.undo()
     assert copy_all(source.data_dir, tmp_path / "copy")["app"].next == 60

@@ -180,7 +180,7 @@ def test_a_topic_that_is_not_there(tmp_path: Path, clean: State, command: str) -
 def test_a_directory_that_is_no_data_directory(tmp_path: Path, command: str) -> None:
     (tmp_path / "photos").mkdir()
     ran = log_cli(command, "--data-dir", tmp_path / "photos")
-    assert "is no data directory" in ran.err
+    assert "is not a data directory" in ran.err
     assert ran.err.count("\n") == 1
     assert os.listdir(tmp_path / "photos") == []
     assert ran.code == USAGE

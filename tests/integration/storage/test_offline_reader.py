@@ -14,7 +14,7 @@ import pytest
 from logd import Client, Reader, Writer
 from logd.errors import DataDirError, Faulted, LogdError, NotFound, OutOfRange
 from logd.offline import reader
-from logd.offline.reader import DirectoryReader, in_use, look
+from logd.offline.reader import DirectoryReader, in_use, take_snapshot
 from logd.storage import disk
 from logd.wire.read_state import Gap, Rewind
 from logd.wire.requests import At
@@ -44,13 +44,13 @@ def as_a_daemon_would(data: Path, aside: Path) -> None:
     """Every offset and some times, compared with a start on a copy of the same files."""
     directory = data / "topics" / "app"
     with unchanged(data):
-        looked = look(directory)
+        snapshot = take_snapshot(directory)
         shutil.copytree(directory, aside)
         topic, opened = open_topic(aside)
         view = topic.readable
-        assert (looked.view.first, looked.view.next) == (view.first, view.next)
-        assert looked.view.size == view.size
-        assert [d[:2] for d in looked.damages] == [d[:2] for d in opened.damages]
+        assert (snapshot.readable.first, snapshot.readable.next) == (view.first, view.next)
+        assert snapshot.readable.size == view.size
+        assert [d[:2] for d in snapshot.damages] == [d[:2] for d in opened.damages]
         offsets = {*range(min(view.first, 60), min(view.next, 80)), view.next + 1}
         for offset in offsets:
             wanted, got = read_one(topic, offset), read_file(data, offset)
@@ -202,7 +202,7 @@ def test_files_that_never_stand_still(
     data = data_dir(tmp_path, clean)
     (data / "topics" / "app" / clean.parts[0].name).unlink()
     real, steps = reader._state, itertools.count(1)
-    assert look(data / "topics" / "app").damages
+    assert take_snapshot(data / "topics" / "app").damages
 
     def moving(directory: Path) -> object:
         state = real(directory)
@@ -210,8 +210,8 @@ def test_files_that_never_stand_still(
         return replace(state, sequence=next(steps))
 
     monkeypatch.setattr(reader, "_state", moving)
-    with pytest.raises(DataDirError, match="changes while it is read"):
-        look(data / "topics" / "app")
+    with pytest.raises(DataDirError, match="keeps changing while it is read"):
+        take_snapshot(data / "topics" / "app")
 
 
 def test_damage_is_met_with_its_offset(tmp_path: Path, clean: State) -> None:
@@ -220,7 +220,7 @@ def test_damage_is_met_with_its_offset(tmp_path: Path, clean: State) -> None:
     corruption.corrupt(data / "topics" / "app", clean)
     reader = DirectoryReader(data, "app")
     offsets: list[int] = []
-    with pytest.raises(Faulted, match="offset 22 or one behind it is damaged"):
+    with pytest.raises(Faulted, match="offset 22 or a later one is damaged"):
         offsets.extend(batch.offset for batch in reader.batches())
     ran = log_cli("read", "--data-dir", data, "app", "--format", "{offset}")
     assert (ran.code, ran.out.split()[-1]) == (LOSS, "21")

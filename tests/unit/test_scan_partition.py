@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logd.batch import body_sum, encode_header
-from logd.repair import survey
+from logd.repair import scan_partition
 from logd.storage.disk import File
 
 BODY = b"hello\n"
@@ -34,6 +34,6 @@ def test_what_is_older_than_its_epoch_ends_the_sound_part(
     batches = [batch(i, time_ms) for i, time_ms in enumerate(times_ms)]
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(b"".join(batches))
-    result = survey(File(path), path.name, 0, safe_to=0, epoch=epoch)
+    result = scan_partition(File(path), path.name, 0, safe_to=0, epoch=epoch)
     assert (result.next, result.end) == (sound, sum(map(len, batches[:sound])))
     assert (result.torn is None) == (sound == len(batches))
