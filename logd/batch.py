@@ -1,11 +1,11 @@
-"""The batch: the one unit of writing, checking and reading, and the bytes it has everywhere.
+"""The batch, the unit of writing, checking and reading: the same bytes on disk and on the wire.
 
     BATCH <offset> <messages> <bytes> <time> <enc> <sum> <id> <head>\\r\\n
     <bytes of body>
 
-Always: the header's own sum covers every byte before it, the body's sum covers the body, and the
-offsets of neighbours join without a gap. `scan` is the only code that walks batches; reading,
-checking, recovery and index rebuilding all go through it. Does no I/O of its own.
+Always: the last field of the header is a checksum of the rest of it, `sum` is the checksum of the
+body, and the offsets of consecutive batches have no gap. `scan` is the only code that walks over
+batches; reading, checking, recovery and index rebuilding use it. Does no I/O.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MAX_NUMBER = 2**63 - 1
 LINES, SIZED, LINES_ZSTD, SIZED_ZSTD = "lines", "sized", "lines+zstd", "sized+zstd"
 ENCODINGS = (LINES, SIZED, LINES_ZSTD, SIZED_ZSTD)
 GAP = "gap"
-JOIN_BYTES = 64 * 1024  # the largest batch made by joining plain pushes
-SMALL_BYTES = 16 * 1024  # those that are larger are not worth the copy
+JOIN_BYTES = 64 * 1024  # the largest batch that is made by joining plain pushes
+SMALL_BYTES = 16 * 1024  # larger pushes are not joined: the copy would cost more
 LF = 10
 NO_ID = "-"
 
@@ -36,9 +36,9 @@ _HEADER = re.compile(
     rb"([0-9a-f]{8})\r\n"
 )  # fmt: skip
 _SIZES = re.compile(rb"(?:0|[1-9][0-9]{0,9}+)(?: (?:0|[1-9][0-9]{0,9}+))*+")
-_SIZES_AT_A_TIME_BYTES = 64 * 1024  # 3 ms: meanwhile no other thread runs
+_SIZES_AT_A_TIME_BYTES = 64 * 1024  # 3 ms, during which no other thread runs
 _NOTHING = memoryview(b"")
-INFLATE_BYTES = 16 * 1024  # at a time, where a body is inflated in steps
+INFLATE_BYTES = 16 * 1024  # per step, where a body is inflated in steps
 MAX_WINDOW_BYTES = 1 << 31  # of zstd; a decoder takes no more memory than the declared content size
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -57,8 +57,8 @@ except (ImportError, AttributeError):  # no compiler where this was installed
         return bytes(buffer).split(b"\n")[:-1]
 
     def read_sizes(buffer: Buffer, /) -> tuple[int, int, int] | None:
-        """How many sizes the first line holds, where it ends, and their sum; None if it is not a
-        line of sizes. It may hold millions, so it is read in steps."""
+        """The number of sizes in the first line, the end of the line, and their sum; None if it is
+        not a line of sizes. There may be millions, so it is read in steps."""
         body = bytes(buffer)
         count = at = total = 0
         end = body.find(b"\n")
@@ -76,7 +76,7 @@ except (ImportError, AttributeError):  # no compiler where this was installed
 
 
 class Header(NamedTuple):
-    """What a header line says. `head_size` is the length of that line, its end included."""
+    """The fields of a header line. `head_size` is the length of the line, including CRLF."""
 
     offset: int
     messages: int
@@ -93,7 +93,7 @@ class Header(NamedTuple):
 
 
 class ScannedBatch(NamedTuple):
-    """One batch that a scan met: where it starts, its header, its body (empty if not asked for)."""
+    """A batch found by a scan: its position, its header, its body (empty if not requested)."""
 
     position: int
     header: Header
@@ -112,13 +112,13 @@ def encode_header(
     offset: int, messages: int, size: int, time_ms: int, enc: str, sum_: str, id_: str = NO_ID,
     more: str = "",
 ) -> bytes:  # fmt: skip
-    """`more` is words that this version does not know, each with a space behind it."""
+    """`more` is fields that this version does not know, each followed by a space."""
     head = f"BATCH {offset} {messages} {size} {time_ms} {enc} {sum_} {id_} {more}".encode()
     return head + f"{xxh32_hexdigest(head)}\r\n".encode()
 
 
 def parse_header(data: Buffer, at: int = 0) -> Header | None:
-    """The header that stands at `at`, or None where no sound header does."""
+    """The header at `at`, or None if there is no valid header."""
     match = _HEADER.match(data, at)
     if match is None or match.end() - at > MAX_HEADER_BYTES:
         return None
@@ -133,7 +133,7 @@ def parse_header(data: Buffer, at: int = 0) -> Header | None:
     return header if header.messages and gap_is_empty and header.next <= MAX_NUMBER else None
 
 
-# -- walking batches ----------------------------------------------------------------------------
+# -- scanning -----------------------------------------------------------------------------------
 
 Read = Callable[[int, int], Buffer]  # (position, size) → the bytes there, fewer only at the end
 
@@ -155,11 +155,11 @@ def scan(
     window_bytes: int = 1 << 20,
     max_body_bytes: int = MAX_NUMBER,
 ) -> Iterator[ScannedBatch]:
-    """Yield each sound batch in [position, end), in order; raise DamagedBatch at the first bad one.
+    """Yield the batches in [position, end) in order; raise DamagedBatch at the first invalid one.
 
-    With `bodies` the body's sum is checked too; without, bodies are stepped over unread. `expect`
-    is the offset the first batch must have, `since_ms` the time it must not be older than. A body
-    of more than `max_body_bytes` is stepped over unread as well: `unpacking` reads it in windows.
+    With `bodies` the checksum of each body is verified; otherwise bodies are skipped. `expect` is
+    the offset that the first batch must have, `since_ms` the earliest time it may have. A body
+    larger than `max_body_bytes` is skipped too: `batch_decoder` reads it in windows.
     """
     window_bytes = max(window_bytes, MAX_HEADER_BYTES)
     base, view = position, memoryview(b"")
@@ -193,7 +193,7 @@ def scan(
 
 
 def encode_body(messages: Sequence[bytes]) -> tuple[bytes, str]:
-    """The body for these messages and its encoding: lines where they allow it, else sized."""
+    """The body of these messages and its encoding: lines if no message contains LF, else sized."""
     body = b"\n".join(messages) + b"\n"
     if count_lf(body) == len(messages):
         return body, LINES
@@ -202,12 +202,12 @@ def encode_body(messages: Sequence[bytes]) -> tuple[bytes, str]:
 
 
 def compress(body: Buffer, enc: str, level: int = 3) -> tuple[bytes, str]:
-    """One zstd frame that declares its content size, as the protocol wants it."""
+    """One zstd frame that declares its content size, as the protocol requires."""
     return zstandard.ZstdCompressor(level=level).compress(body), f"{enc}+zstd"
 
 
 def inflate(body: Buffer, limit_bytes: int) -> bytes:
-    """The content of the one zstd frame in `body`, never more than `limit_bytes`."""
+    """The content of the single zstd frame in `body`, at most `limit_bytes`."""
     if bytes(body[:4]) != _ZSTD_MAGIC:
         raise BadRequest("the body is not a zstd frame")
     try:
@@ -226,8 +226,9 @@ def inflate(body: Buffer, limit_bytes: int) -> bytes:
 
 
 def inflate_to_store(body: Buffer, limit_bytes: int) -> bytes:
-    """The same of a frame that is to be stored: readers inflate it in steps, and a decoder that
-    works in steps rejects frames that one for whole frames accepts."""
+    """The same for a frame to be stored. Some readers inflate it whole, others in steps, and a
+    decoder that works in steps rejects some frames that the other accepts. One pass in steps would
+    not be enough: it does not detect an empty frame after the first, which the other rejects."""
     content = inflate(body, limit_bytes)
     if max(len(body), len(content)) > INFLATE_BYTES and not _is_read_in_steps(body, len(content)):
         raise BadRequest("the body is not one sound zstd frame: it cannot be inflated in steps")
@@ -235,7 +236,7 @@ def inflate_to_store(body: Buffer, limit_bytes: int) -> bytes:
 
 
 class Pieces:
-    """The stored bytes of a body as a file, for the decompressor."""
+    """The stored bytes of a body as a file object for the decompressor."""
 
     def __init__(self, pieces: Iterator[Buffer]) -> None:
         self._pieces = pieces
@@ -257,7 +258,7 @@ def _is_read_in_steps(body: Buffer, size: int) -> bool:
 
 
 def count_messages(body: Buffer, enc: str) -> int:
-    """How many messages an uncompressed body holds; BadRequest where it does not add up."""
+    """The number of messages of an uncompressed body; BadRequest if it is malformed."""
     if enc == LINES:
         if not len(body) or body[-1] != LF:
             raise BadRequest("a body of lines must end in LF")
@@ -283,13 +284,13 @@ def split_body(body: Buffer, enc: str, limit_bytes: int = 1 << 30) -> list[bytes
 
 
 def sizes_line(body: Buffer) -> tuple[bytes, int]:
-    """A sized body's first line, which is numbers and spaces, and where its messages start."""
+    """The first line of a sized body, its sizes, and where the messages start."""
     start = _read_sizes(body)[1]
     return bytes(body[: start - 1]), start
 
 
 def _read_sizes(body: Buffer) -> tuple[int, int]:
-    """How many messages a sized body holds, and where they start."""
+    """The number of messages of a sized body, and where they start."""
     found = read_sizes(body)
     if found is None:
         raise BadRequest("a sized body must start with a line of sizes")

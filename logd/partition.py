@@ -1,8 +1,8 @@
-"""One file of a topic and its index: append, look up, cut into slices, seal.
+"""One partition file and its index: append, look up, slice, seal.
 
-Always: the file is sound batches back to back up to `size`; `size`, `next` and the newest time
-speak of what was written whole. Only the newest partition of a topic is written to; the others are
-sealed, their index is mapped, and nothing of them is read before somebody asks. Knows nothing of
+Always: up to `size` the file consists of valid batches without gaps; `size`, `next` and
+`max_time_ms` describe complete writes only. Only the newest partition of a topic is written to. The
+others are sealed: their index is mapped, and they are opened when they are read. Knows nothing of
 topics, threads or sockets.
 """
 
@@ -21,11 +21,11 @@ from logd.storage.disk import BlockingFile, File
 from logd.storage.index import ENTRY_BYTES, INTERVAL_BYTES, BadIndex, Index, IndexEntry
 
 T = TypeVar("T")
-_RECENT_BATCHES = 4096  # batch starts of the active partition kept at hand for followers
+_RECENT_BATCHES = 4096  # positions of the newest batches of the active partition, for followers
 
 
 class Slice(NamedTuple):
-    """Bytes of a file, whole batches."""
+    """Whole batches of a file."""
 
     file: File
     position: int
@@ -33,7 +33,7 @@ class Slice(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A batch about to be written: its place in the topic and how many bytes it has."""
+    """A batch to be written: its offset and its size in bytes."""
 
     offset: int
     size: int
@@ -55,9 +55,7 @@ class Partition:
         self._is_damaged = False
         self._is_read_only = False
         self._recent: dict[int, int] = {}
-        self._found: ScannedBatch | None = (
-            None  # by the last look-up; the next is often about the same
-        )
+        self._found: ScannedBatch | None = None  # by the last look-up; the next is often the same
 
     @classmethod
     def create(cls, directory: Path, first: int) -> Partition:
@@ -71,7 +69,7 @@ class Partition:
     def open_sealed(
         cls, directory: Path, first: int, next_: int, max_time_ms: int = 0
     ) -> Partition:
-        """No more is written to it. Whoever reads it by time says when its newest batch came."""
+        """A partition that is not written to. To read by time, the caller gives the newest time."""
         partition = cls(directory, first)
         partition.next, partition.max_time_ms, partition.sealed = next_, max_time_ms, True
         partition.size = os.lstat(partition.path).st_size
@@ -79,24 +77,24 @@ class Partition:
 
     @classmethod
     def open_active(cls, directory: Path, first: int) -> Partition:
-        """Open for more writing. The caller says what is in it, by `load`."""
+        """A partition to append to. The caller describes its content with `load`."""
         partition = cls(directory, first)
         partition._file = File(partition.path, os.O_RDWR)
         return partition
 
     @classmethod
     def open_read_only(cls, directory: Path, first: int, next_: int) -> Partition:
-        """As `open_sealed`, and nothing is ever written, a rebuilt index neither; reads wait."""
+        """As `open_sealed`, but a rebuilt index is not saved either, and reads block."""
         partition = cls.open_sealed(directory, first, next_)
         partition._is_read_only = True
         return partition
 
     def load(self, index: Index, size: int, next_: int, max_time_ms: int) -> None:
-        """Say what the file of an active partition holds. All of `index` is in the index file."""
+        """Set the content of an active partition. All of `index` is in the index file."""
         self._index, self._saved_entries = index, len(index)
         self.size, self.next, self.max_time_ms = size, next_, max_time_ms
 
-    # -- what it holds --------------------------------------------------------------------------
+    # -- content --------------------------------------------------------------------------------
 
     @property
     def file(self) -> File:
@@ -112,7 +110,7 @@ class Partition:
 
     @property
     def min_time_ms(self) -> int:
-        """When its first batch was written; 0 where that is not known any more."""
+        """The time of its first batch; 0 if that is no longer known."""
         if not self.size or (self._is_damaged and not len(self.index)):
             return 0
         try:
@@ -121,21 +119,21 @@ class Partition:
             return 0
 
     def use_partial_index(self, index: Index, size: int) -> None:
-        """This sealed partition is read through an index that leads around its damage."""
+        """Read this damaged, sealed partition with an index that skips the damage."""
         self._index, self._is_damaged = index, True
         self.size = size
 
     def is_in_place(self) -> bool:
-        """Has nobody removed, replaced or cut its file? One system call; from any thread."""
+        """Is the file still there, not replaced or truncated? One system call, on any thread."""
         return disk.is_in_place(self.path, self._file, self.size)
 
     def release(self) -> None:
-        """Let go of the descriptor and the map; both come back when somebody asks."""
+        """Close the descriptor and the index map; both are opened again when they are needed."""
         if self.sealed and not self._is_damaged:
             self.close()
 
     def close(self) -> None:
-        """Close it; replies under way keep the file open for themselves."""
+        """Close it. Replies that are being sent keep the file open."""
         self._file = self._index = self._found = None
 
     # -- writing --------------------------------------------------------------------------------
@@ -147,10 +145,10 @@ class Partition:
         next_: int,
         time_ms: int,
     ) -> None:
-        """Write whole batches in one call, `placed` as `Placed` says. If it fails none of them
-        counts: see `truncate`."""
+        """Write whole batches, `Placed` each, in one call. If it fails, none of them is stored, and
+        `truncate` must be called."""
         file, index, recent = self._file, self._index, self._recent
-        assert file is not None and index is not None  # noqa: PT018  it is the active one
+        assert file is not None and index is not None  # noqa: PT018  it is active
         disk.write_at(file, buffers, self.size)
         position = self.size
         if len(recent) > _RECENT_BATCHES:
@@ -162,14 +160,14 @@ class Partition:
         self.size, self.next, self.max_time_ms = position, next_, time_ms
 
     def truncate(self) -> None:
-        """Remove what a failed write left behind the last whole batch."""
+        """Remove what a failed write left after the last batch."""
         disk.cut(self.file, self.size)
 
     def sync(self) -> None:
         disk.sync(self.file)
 
     def save_index(self, *, closing: bool = False) -> None:
-        """Append to the index file what it does not have yet. Not synced: it can be rebuilt."""
+        """Append new entries to the index file. Not synced: it can be rebuilt."""
         missing = self.index.encoded(self._saved_entries)
         saved = len(missing) // ENTRY_BYTES
         if closing:
@@ -180,20 +178,20 @@ class Partition:
         self._saved_entries += saved
 
     def seal(self) -> None:
-        """No more writes come; the files say so already."""
+        """Stop writing to it; its files are complete."""
         self.sealed = True
         self._recent.clear()
         self.release()
 
-    # -- looking up -----------------------------------------------------------------------------
+    # -- look-up --------------------------------------------------------------------------------
 
     def position_of(self, offset: int) -> int:
-        """Where the batch that holds `offset` starts."""
+        """The position of the batch that contains `offset`."""
         position = self._recent.get(offset)
         return self.holding(offset).position if position is None else position
 
     def holding(self, offset: int) -> ScannedBatch:
-        """The batch that holds `offset`."""
+        """The batch that contains `offset`."""
         found = self._found
         if found is None or not found.header.offset <= offset < found.header.next:
             found = self._found = self._from(
@@ -202,7 +200,7 @@ class Partition:
         return found
 
     def since(self, time_ms: int) -> ScannedBatch | None:
-        """The first batch that is not older than `time_ms`, if this partition has one."""
+        """The first batch that is not older than `time_ms`, if there is one."""
         if not self.size or self.max_time_ms < time_ms:
             return None
         return self._from(
@@ -210,9 +208,9 @@ class Partition:
         )
 
     def boundary(self, start: int, limit: int) -> tuple[int, int]:
-        """The last batch end up to `limit`, and the offset that follows it.
+        """The last end of a batch up to `limit`, and the offset that follows it.
 
-        `start` is where a batch starts; that batch is always included, however large.
+        The batch that starts at `start` is always included, whatever its size.
         """
         return self._indexed(lambda index: self._boundary(index.at_position(limit), start, limit))
 
@@ -236,12 +234,12 @@ class Partition:
             for found in self._headers(entry.position, entry.offset):
                 if wanted(found):
                     return found
-            raise BadIndex("no batch where the index says one is")
+            raise BadIndex("no batch where the index lists one")
 
         return self._indexed(search)
 
     def _headers(self, position: int, offset: int) -> Iterator[ScannedBatch]:
-        """Headers from `position` on. There must be one, with this offset unless it is -1."""
+        """Headers from `position` on. The first must have this offset, unless it is -1."""
         if position >= self.size:
             return
         window = INTERVAL_BYTES + MAX_HEADER_BYTES
@@ -258,8 +256,8 @@ class Partition:
     # -- the index ------------------------------------------------------------------------------
 
     def _indexed(self, ask: Callable[[Index], T]) -> T:
-        """Ask the index; where it turns out wrong, rebuild it and ask again. If that is no better,
-        it is the file that is not what it should be."""
+        """Query the index; if it is wrong, rebuild it and query again. If that fails, the partition
+        file itself is damaged."""
         if not self._is_damaged:
             try:
                 return ask(self.index)
@@ -271,7 +269,7 @@ class Partition:
             raise DamagedBatch(str(error)) from None
 
     def _mapped_index(self) -> Index | None:
-        """The index file of a sealed partition, if it looks like one that belongs to it."""
+        """The index file of a sealed partition, if it fits the partition."""
         try:
             file = File(self.index_path)
             size = file.size()
@@ -285,7 +283,7 @@ class Partition:
         return index if fits else None
 
     def _rebuilt_index(self) -> Index:
-        """Read the partition's headers and, unless it is only looked at, save its index anew."""
+        """Rebuild the index from the headers, and save it unless the partition is read-only."""
         index = Index()
         time_ms = 0
         for found in scan(self.file.read_waiting, 0, self.size, bodies=False, expect=self.first):

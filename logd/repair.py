@@ -1,12 +1,12 @@
-"""Find damage in a topic's files, and make them sound again.
+"""Find damage in the files of a topic, and repair them.
 
-Reads with the one scanner. Two kinds of damage are told apart. A torn tail is what a crash leaves:
-the bytes of the newest partition from the first bad batch at or behind the checkpoint; it is copied
-to `quarantine/`, synced, and only then cut. Anything else is damage to data that was once safe: it
-is reported, and never touched unless its loss is accepted; then a `gap` batch takes its place, and
-what it replaced is in `quarantine/`. Behind damage reading goes on only where the index says a
-batch starts, because a payload can hold forged headers. Killed anywhere and run again, a repair
-ends in the same log.
+Uses the one scanner. There are two kinds of damage. A torn tail is what a crash leaves: the bytes
+of the newest partition from the first bad batch after the checkpoint. It is copied to
+`quarantine/`, synced, and then cut off. All other damage concerns data that was safely on disk: it
+is reported, and changed only if its loss is accepted; then a `gap` batch replaces it, and the
+replaced bytes are in `quarantine/`. After damage, reading continues only where the index lists a
+batch, because a message can contain forged headers. A repair that was killed can be run again and
+gives the same result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from logd.storage import disk
 from logd.storage.disk import File
 from logd.storage.index import BadIndex, Index, IndexEntry
 
-SEALED = 1 << 62  # `safe_to` of a partition that was synced as a whole
+SEALED = 1 << 62  # `safe_to` of a partition that was synced completely
 _COPY_BYTES = 1 << 20
 _WINDOW_BYTES = 4 << 20
 
@@ -32,7 +32,7 @@ _WINDOW_BYTES = 4 << 20
 class Damage(NamedTuple):
     """Messages that cannot be read: their offsets, where they were, and why.
 
-    `position` to `end` are the bytes in the file of that name; both 0 where the file is not there.
+    `position` to `end` are the bytes in `file`; both are 0 if the file is missing.
     """
 
     first: int
@@ -41,7 +41,7 @@ class Damage(NamedTuple):
     position: int
     end: int
     reason: str
-    time_ms: int = 0  # that a gap in its place may have
+    time_ms: int = 0  # of a gap that replaces it
 
     def __str__(self) -> str:
         place = f"{self.file} bytes {self.position} to {self.end}" if self.end else self.file
@@ -51,7 +51,7 @@ class Damage(NamedTuple):
 
 
 def merge_damages(damages: Sequence[Damage]) -> tuple[Damage, ...]:
-    """In order, with those that touch made one: what a reader cannot get past in one step."""
+    """Sort damages and merge adjacent ones."""
     result: list[Damage] = []
     for damage in sorted(damages):
         if damage.next <= damage.first:
@@ -64,7 +64,7 @@ def merge_damages(damages: Sequence[Damage]) -> tuple[Damage, ...]:
 
 
 class LostRange(NamedTuple):
-    """Offsets from `first` up to `next` that a gap batch stands for: accepted as lost earlier."""
+    """Offsets from `first` up to `next` whose loss was accepted: a gap batch replaces them."""
 
     first: int
     next: int
@@ -72,7 +72,7 @@ class LostRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What was found in a topic, and what was done about it. `messages` are those there are."""
+    """What was found in a topic and what was done. `messages` counts the readable ones."""
 
     topic: str
     kept_bytes: int = 0
@@ -81,20 +81,20 @@ class RepairReport:
     cut_reason: str = ""
     quarantine: list[str] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
-    filled: list[Damage] = field(default_factory=list)  # damages that a gap stands for now
-    gaps: list[LostRange] = field(default_factory=list)  # that were there before
+    filled: list[Damage] = field(default_factory=list)  # damages that were replaced by a gap
+    gaps: list[LostRange] = field(default_factory=list)  # from earlier repairs
 
 
 @dataclass(slots=True)
 class PartitionScan:
-    """What one partition file holds: its sound batches, indexed, and the damage between them."""
+    """The content of a partition file: an index of its valid batches, and its damage."""
 
     index: Index
     next: int
-    end: int = 0  # behind the last sound batch
+    end: int = 0  # of the last valid batch
     time_ms: int = 0
     damages: list[Damage] = field(default_factory=list)
-    torn: DamagedBatch | None = None  # why everything from `end` on is not sound
+    torn: DamagedBatch | None = None  # why everything after `end` is invalid
 
 
 def scan_partition(
@@ -111,14 +111,14 @@ def scan_partition(
     start: IndexEntry | None = None,
     on_batch: Callable[[ScannedBatch], None] = lambda found: None,
 ) -> PartitionScan:
-    """Walk a partition file, with bodies or, below `safe_to`, by headers alone.
+    """Read a partition file, with bodies or, below `safe_to`, only the headers.
 
-    `known` is an index from before the damage, if there is one. It says where to go on behind
-    damage below `safe_to`, the place up to which the file is known durable: what is not sound
-    behind that is a torn tail as a whole. No offset from `until` on belongs here. `epoch` is the
-    offset and the time at which the last one began: what is older behind it was lost in a crash
-    before, and came back with the disk block it once stood in. What is before `start`, an entry of
-    `known`, is believed.
+    `known` is an index from before the damage, if there is one: reading continues at its entries
+    after damage below `safe_to`, the position up to which the file is known to be on disk. An
+    invalid batch after `safe_to` starts a torn tail. Offsets from `until` on do not belong to this
+    file. `epoch` is the offset and the time at which the last epoch began: an older batch after it
+    was lost in a crash and has reappeared with its disk block. What precedes `start`, an entry of
+    `known`, is not read.
     """
     size = file.size()
     result = PartitionScan(Index(), first, time_ms=since_ms)
@@ -172,7 +172,7 @@ def _walk(
 def _next_indexed_batch(
     file: File, known: Index | None, result: PartitionScan
 ) -> IndexEntry | None:
-    """The first place behind the damage where the index lists a batch, and there is one."""
+    """The first batch after the damage that the index lists and the file has."""
     for i in range(len(known) if known else 0):
         try:
             entry = known.entry(i)  # type: ignore[union-attr]
@@ -189,14 +189,14 @@ def _next_indexed_batch(
 
 
 def copy_to_quarantine(file: File, position: int, end: int, directory: Path, name: str) -> str:
-    """Copy bytes of a file into `quarantine/`, synced. Returns the copy's name."""
+    """Copy bytes of a file into `quarantine/` and sync them. Returns the name of the copy."""
     quarantine = directory / "quarantine"
     disk.refuse_link(quarantine)
     if not quarantine.exists():
         disk.make_directory(quarantine)
         disk.sync_directory(directory)
     temporary = quarantine / ".new"
-    temporary.unlink(missing_ok=True)  # of an attempt that was interrupted
+    temporary.unlink(missing_ok=True)  # of an interrupted attempt
     target = disk.create(temporary)
     try:
         _copy(file, position, end, target)
@@ -222,7 +222,7 @@ def _copy(file: File, position: int, end: int, target: File) -> None:
 
 
 def _name_for(copy: File, path: Path) -> Path:
-    """A name that no other copy has, unless it is of the very same bytes."""
+    """A name that no other copy has, unless it has the same bytes."""
     for name in chain([path], (path.with_name(f"{path.name}-{n}") for n in count(2))):
         if not name.exists() or _equal(copy, File(name)):
             return name
@@ -238,7 +238,7 @@ def _equal(one: File, other: File) -> bool:
 
 
 def cut_tail(file: File, end: int, directory: Path, name: str) -> str:
-    """Move the bytes from `end` on aside, then cut them off. Returns the copy's name."""
+    """Move everything after `end` to quarantine. Returns the name of the copy."""
     copy = copy_to_quarantine(file, end, file.size(), directory, name)
     disk.cut(file, end)
     disk.sync(file)
@@ -246,13 +246,13 @@ def cut_tail(file: File, end: int, directory: Path, name: str) -> str:
 
 
 def gap(damage: Damage) -> bytes:
-    """The batch that stands for messages whose loss was accepted."""
+    """The batch that replaces messages whose loss was accepted."""
     messages = damage.next - damage.first
     return encode_header(damage.first, messages, 0, damage.time_ms, GAP, body_sum(b""))
 
 
 def fill_gaps(path: Path, damages: list[Damage]) -> list[str]:
-    """Replace a file's damaged bytes by gap batches, all at once. Returns the copies' names."""
+    """Replace damage in a file by gap batches, atomically. Returns the names of the copies."""
     file = File(path)
     copies = [
         copy_to_quarantine(file, damage.position, damage.end, path.parent, path.name)
@@ -274,7 +274,7 @@ def fill_gaps(path: Path, damages: list[Damage]) -> list[str]:
 
 
 def _copy_around(file: File, damages: list[Damage], target: File) -> None:
-    """Copy what is sound, with a gap for what is not."""
+    """Copy the valid bytes, with gaps in the place of damage."""
     position = 0
     for damage in damages:
         _copy(file, position, damage.position, target)

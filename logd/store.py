@@ -1,7 +1,7 @@
-"""The data directory: its lock, its topics by name, how many there may be.
+"""The data directory: its lock, and its topics by name.
 
-Always: one daemon per directory; a topic's name is its directory's name, and only names that the
-protocol accepts ever become paths.
+Always: one daemon per directory; the name of a topic is the name of its directory, and only names
+that the protocol accepts become paths.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from logd.topic import NO_ROOM, STOPPING, Topic
 from logd.wire.requests import topic_name
 
 _OPEN_PARTITIONS = 256
-_CHECKED_AT_ONCE = 256  # files of topics that nobody writes to, per second
-_APART_S = 0.01  # syncs of two topics further apart than this do not hold each other up
+_CHECKED_PARTITIONS = 256  # partitions of topics that are not written to, per second
+_SYNC_DISTANCE_S = 0.01  # syncs of two topics with more time between them do not delay each other
 
 
 class OpenPartitions:
-    """The sealed partitions read last keep their descriptor; the others let go of it."""
+    """Keeps the sealed partitions open that were read last, and closes the others."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -66,9 +66,9 @@ class Store:
         self._last_sync: tuple[object, float] = (None, 0.0)
         self._is_closing = False
         self._has_room = True
-        self.free_bytes = 0  # as of the last check
-        self._unchecked: list[tuple[Topic, Partition]] = []  # since all were, by check_files
-        self._looks_for_files = False
+        self.free_bytes = 0  # at the last check
+        self._unchecked: list[tuple[Topic, Partition]] = []  # by the current round of check_files
+        self._is_checking_files = False
         self._files_error: BaseException | None = None
         self._lock: File | None = None
 
@@ -78,7 +78,7 @@ class Store:
         self._lock = lock(self._config.data_dir)
         for entry in sorted(os.scandir(self._directory), key=lambda entry: entry.name):
             if entry.name.startswith(topic_files.HIDDEN):
-                shutil.rmtree(entry.path)  # a topic that was never finished
+                shutil.rmtree(entry.path)  # its creation was interrupted
             elif entry.is_dir(follow_symlinks=False):
                 self._open_topic(entry.name)
         disk.sync_directory(self._directory)
@@ -89,7 +89,7 @@ class Store:
             topic = self._new_topic(topic_name(os.fsencode(name)))
         except LogdError:
             place = f"{self._directory}/{name!a}"
-            raise DataDirError(f"{place} is not a topic; move it away") from None
+            raise DataDirError(f"{place} is not a topic; move it to another directory") from None
         opened = topic.open()
         if opened.report:
             self.reports.append(opened.report)
@@ -109,11 +109,12 @@ class Store:
         return topic
 
     def _may_block(self, topic: object) -> bool:
-        """Has no other topic synced on the loop lately? Side by side they go to threads."""
+        """May a topic sync on the event loop? Not if another one has just done so: then both use
+        threads."""
         last, at_s = self._last_sync
         now_s = self._scheduler.monotonic_s()
         self._last_sync = (topic, now_s)
-        return last is topic or now_s - at_s > _APART_S
+        return last is topic or now_s - at_s > _SYNC_DISTANCE_S
 
     def topic(self, name: str) -> Topic:
         """An existing topic."""
@@ -123,7 +124,7 @@ class Store:
         return topic
 
     def topic_to_write(self, name: str) -> Topic:
-        """The topic of this name, made if need be."""
+        """The topic of this name; created if necessary."""
         topic = self.topics.get(name)
         if topic is None:
             if self._is_closing:
@@ -134,12 +135,16 @@ class Store:
         return topic
 
     def _check_new(self, name: str) -> None:
-        """May a topic of this name be made?"""
+        """Raise if a topic of this name may not be created."""
         allowed = self._config.allow_topics
         if allowed and not any(fnmatch.fnmatchcase(name, glob) for glob in allowed):
-            raise Forbidden(f"no topic {name} may be made here; allow-topics has those that may")
+            raise Forbidden(
+                f"topic {name} may not be created; allow-topics lists the permitted names"
+            )
         if len(self.topics) >= self._config.max_topics:
-            raise TopicLimit(f"max-topics is {self._config.max_topics}, and reached; raise it")
+            raise TopicLimit(
+                f"the limit of {self._config.max_topics} topics is reached; raise max-topics"
+            )
         if not self._has_room:
             raise NoSpace(NO_ROOM)
 
@@ -147,20 +152,20 @@ class Store:
         self.topics.pop(name, None)
 
     def configure(self, config: Config) -> list[str]:
-        """Take other settings while at work, `min-free-bytes` at the next check of the free space;
-        the topics that keep their way of syncing so far."""
+        """Apply changed settings; returns the topics that keep their old fsync settings.
+        `min-free-bytes` applies from the next check of the free space on."""
         self._config = config
         return [name for name, topic in self.topics.items() if not topic.configure(config)]
 
     def not_ready(self) -> list[str]:
-        """Why pushes would be refused now, if they would."""
+        """Why pushes would be refused now; empty if they would not."""
         reasons = ["the daemon is stopping"] if self._is_closing else []
         if not self._has_room:
             reasons.append("the disk is full")
         return reasons
 
     def check_room(self) -> None:
-        """Once a second: is there as much room on the disk as there is to be?"""
+        """Once per second: check the free space on the disk."""
         self.free_bytes = disk.free_bytes(self._directory)
         has_room = self.free_bytes >= self._config.min_free_bytes
         if has_room != self._has_room:
@@ -169,33 +174,33 @@ class Store:
                 topic.has_room = has_room
 
     def check_files(self) -> None:
-        """Once per second: has somebody removed or replaced files of topics? Of each topic that was
-        written to the newest file is looked for, and some of all others in turn, off the loop."""
+        """Once per second: check that files have not been removed or replaced. Checks the active
+        partition of each topic that was written to, and some of all others in turn."""
         error, self._files_error = self._files_error, None
         if error is not None:
             raise error
-        if self._looks_for_files:
+        if self._is_checking_files:
             return
         topics = [topic for topic in self.topics.values() if topic.ready and not topic.damages]
         chosen = [(topic, topic.active) for topic in topics if topic.was_written()]
         chosen += self._next_to_check(topics)
 
         def done(missing: Any, error: BaseException | None) -> None:
-            self._looks_for_files, self._files_error = False, error
+            self._is_checking_files, self._files_error = False, error
             for topic, partition in missing or ():
                 topic.lose_files(partition)
 
-        self._looks_for_files = True
+        self._is_checking_files = True
         self._scheduler.offload(lambda: [one for one in chosen if not one[1].is_in_place()], done)
 
     def _next_to_check(self, topics: list[Topic]) -> list[tuple[Topic, Partition]]:
-        """The next few of all partitions, round and round."""
+        """The next partitions of a round through all of them."""
         if not self._unchecked:
             self._unchecked = [
                 (topic, part) for topic in topics for part in topic.readable.partitions.values()
             ]
-        chosen = self._unchecked[-_CHECKED_AT_ONCE:]
-        del self._unchecked[-_CHECKED_AT_ONCE:]
+        chosen = self._unchecked[-_CHECKED_PARTITIONS:]
+        del self._unchecked[-_CHECKED_PARTITIONS:]
         return chosen
 
     def check_retention(self) -> None:
@@ -218,12 +223,12 @@ class Store:
 
 
 def lock(data_dir: Path) -> File:
-    """Held for as long as the file lives: no other logd, and no repair, may use the directory."""
+    """Lock the directory, while the file is open, against other daemons and repairs."""
     file = File(data_dir / "lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise DataDirError(
-            f"{data_dir} is in use by another logd; stop it, or use another --data-dir"
+            f"{data_dir} is in use by another logd; stop it or use another --data-dir"
         ) from None
     return file

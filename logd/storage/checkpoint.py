@@ -1,9 +1,8 @@
-"""How far a topic's log is known to be on disk: two slots, written in turn.
+"""Up to where the log of a topic is known to be on disk, in a file of two slots written in turn.
 
-A slot is one line of text with its own sum, so that a person can read it with `cat`. Written only
-after the sync it speaks of has returned, so it may lag behind the truth but never runs ahead of it.
-Whichever slot is sound and has the higher sequence number counts: a write torn by a crash costs
-one step, not the checkpoint.
+A slot is one line of text with a checksum, so that `cat` shows it. It is written after the sync
+that it records has returned, so it is never ahead of the disk. The valid slot with the higher
+sequence number counts: a write torn by a crash loses one step, not the checkpoint.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ class CheckpointState:
     first: int = 0
     partition: int = 0
     position: int = 0
-    next: int = 0  # the offset behind it
+    next: int = 0  # the offset at that position
     epoch: int = 1
     began: int = 0  # the offset at which this epoch began
-    since_ms: int = 0  # and when: no batch from there on is older
+    since_ms: int = 0  # the time of that; no later batch is older
     clean: bool = True
     sequence: int = 0
 
@@ -62,7 +61,7 @@ def _decode(slot: bytes) -> CheckpointState | None:
 
 
 def saved_state(file: File) -> CheckpointState | None:
-    """What the file says; None where neither of its slots is sound."""
+    """The state in the file; None if neither slot is valid."""
     data = file.read_waiting(0, 2 * SLOT_BYTES)
     slots = [_decode(data[:SLOT_BYTES]), _decode(data[SLOT_BYTES:])]
     return max((slot for slot in slots if slot), key=lambda s: s.sequence, default=None)
@@ -84,12 +83,12 @@ class Checkpoint:
 
     @staticmethod
     def blank(state: CheckpointState) -> bytes:
-        """The content of a file that has this state in its slot and nothing in the other."""
+        """The content of a file with this state in one slot and nothing in the other."""
         before = b"\0" * (state.sequence % 2 * SLOT_BYTES)
         return (before + state.encode()).ljust(2 * SLOT_BYTES, b"\0")
 
     def write(self, state: CheckpointState, *, synced: bool = False) -> None:
-        """Put `state` into the older slot. Only a change of the clean flag has to be synced."""
+        """Write `state` to the older slot. Changes of `first` and `clean` have to be synced."""
         sequence = (self.state.sequence if self.state else 0) + 1
         state = replace(state, sequence=sequence)
         slot = state.encode().ljust(SLOT_BYTES, b"\0")

@@ -1,15 +1,15 @@
-"""The cursors of a topic, and the file that keeps them: which offset each name reads next.
+"""The file of a topic's cursors: the offset that each consumer reads next.
 
     cursors <number> <cursors> <lost> <sum>
     <number> <name> <offset> <time> <sum>
     ...
 
-Lines of text that end in LF, each with its own sum and with a number one above the line before it.
-The first says how many cursors there are; that many lines follow, one for each. Behind them come
-the moves of these, appended one by one. A cursor that is new, or that goes, makes a whole new file.
-Always: that one is synced before it takes the old one's place, so no crash loses a name, and a tail
-that is torn or cut costs moves alone. What a damaged file has lost is never taken for a cursor that
-never was: `lost` says so until somebody accepts it. Blocks: runs off the loop.
+Lines end in LF; each has a checksum and the number of the line before it plus one. The first line
+has the number of cursors, and one line for each follows. After them, moves of these cursors are
+appended. A cursor that is created or removed causes a new file. Always: the new file is synced
+before it replaces the old one, so no crash loses a name, and a torn tail loses moves only. A cursor
+lost in a damaged file is not taken for one that never existed: `lost` records this until the loss
+is accepted. Blocks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from logd.storage.disk import NO_SPACE, File
 from logd.wire.requests import CURSOR_NAME
 
 CURSORS = "cursors"
-_GROWN_BYTES = 64 << 10  # of moves; a file that has more, and is mostly moves, is made anew
+_GROWN_BYTES = 64 << 10  # of moves; a file that has more, and is mostly moves, is rewritten
 _HEAD = re.compile(rb"(cursors ([0-9]{1,19}) ([0-9]{1,19}) ([01]) )([0-9a-f]{16})")
 _LINE = re.compile(
     rb"(([0-9]{1,19}) (%b) ([0-9]{1,19}) ([0-9]{1,19}) )([0-9a-f]{16})" % CURSOR_NAME
@@ -35,17 +35,17 @@ _LINE = re.compile(
 
 
 class Committed(NamedTuple):
-    """Where a cursor stands, and since when."""
+    """A committed offset, and the time of the commit."""
 
     offset: int
     time_ms: int
 
 
-Changes = Mapping[str, Committed | None]  # None: the cursor goes
+Changes = Mapping[str, Committed | None]  # None: the cursor is removed
 
 
 def lag(offset: int, next_: int) -> int:
-    """How many messages a cursor has before it."""
+    """How many messages the cursor has not read."""
     return max(0, next_ - offset)
 
 
@@ -58,18 +58,18 @@ def changed(cursors: Mapping[str, Committed], changes: Changes) -> dict[str, Com
 
 
 class Decoded(NamedTuple):
-    """What a file holds. `reason` says why it is not sound from `end` on; empty if it is."""
+    """The content of a file. `reason` says why it is invalid from `end` on; "" if it is valid."""
 
     cursors: dict[str, Committed]
     number: int  # of its last line
     end: int
-    lost: bool  # there were cursors of which nothing is known any more
+    lost: bool  # some cursors are lost
     reason: str = ""
-    is_torn: bool = False  # only moves at its end are not sound: a crash does that
+    is_torn: bool = False  # only moves at its end are invalid, as after a crash
 
 
 def encode(cursors: Mapping[str, Committed], number: int, lost: bool) -> bytes:
-    """A whole file, its lines numbered from behind `number` on."""
+    """A whole file, its lines numbered from `number`."""
     return _summed(f"cursors {number} {len(cursors)} {int(lost)} ") + moves(cursors, number)
 
 
@@ -92,18 +92,18 @@ def _words(form: re.Pattern[bytes], line: bytes) -> tuple[bytes, ...] | None:
 
 
 def decode(data: bytes) -> Decoded:
-    """Each cursor by its newest line that is sound, wherever in the file the others are."""
+    """The cursors, each from its newest valid line."""
     *lines, _ = data.split(b"\n")
     head = _words(_HEAD, lines[0]) if lines else None
     number, count, lost = map(int, head) if head else (0, 0, 1)
     at = end = sound_to = len(lines[0]) + 1 if head else 0
-    whole = 0  # lines in a row from the first one on
+    whole = 0  # consecutive valid lines
     cursors: dict[str, Committed] = {}
     for line in lines[1:] if head else lines:
         starts_at, at = at, at + len(line) + 1
         words = _words(_LINE, line)
         if words is None or int(words[0]) <= number:
-            continue  # not sound, or from another time
+            continue  # invalid, or left from an earlier file
         if head and end == starts_at and int(words[0]) == number + 1:
             whole, end = whole + 1, at
         number, sound_to = int(words[0]), at
@@ -125,18 +125,18 @@ def decode(data: bytes) -> Decoded:
 class CursorFile:
     def __init__(self, directory: Path) -> None:
         self.path = directory / CURSORS
-        self.saved = Decoded({}, 0, 0, False)  # what the start found
+        self.saved = Decoded({}, 0, 0, False)  # as read at the start
         self.lost = False
-        self.notes: list[str] = []  # what the start had to do, for the daemon's log
+        self.notes: list[str] = []  # what was repaired at the start, for the daemon's log
         self.is_synced = True
-        self._file: File | None = None  # from the first write of a run on, which makes it anew
-        self._is_stale = False  # it holds more than it should: the next write makes it anew
+        self._file: File | None = None  # since the first write of a run, which rewrites it
+        self._is_stale = False  # a failed write is in it: the next write rewrites it
         self._number = self._size = self._whole_bytes = 0
-        self._unsound: tuple[int, int] | None = None  # bytes to be set aside
+        self._unsound: tuple[int, int] | None = None  # bytes to be moved to quarantine
 
     @classmethod
     def read(cls, directory: Path) -> CursorFile:
-        """What is on disk, and not only in memory since a sync that failed. Changes nothing."""
+        """Read what is on disk, not what is only in the page cache. Changes nothing."""
         made = cls(directory)
         try:
             file = File(made.path)
@@ -152,18 +152,18 @@ class CursorFile:
         return made
 
     def damage(self) -> repair.Damage | None:
-        """What a check has to tell: anything but what a crash leaves."""
+        """The damage that a check reports: anything except a torn tail."""
         reason = "" if self.saved.is_torn else self.saved.reason
         if self.lost and not reason:
-            reason = "cursors were lost here before, and nobody has accepted that"
+            reason = "cursors were lost earlier, and the loss was not accepted"
         return repair.Damage(0, 0, CURSORS, 0, self._size, reason) if reason else None
 
     def make_sound(self, next_: int | None) -> None:
-        """Make a new file if this one is not sound, or a cursor stands behind the topic's end.
+        """Rewrite the file if it is invalid, or if a cursor is after the end of the topic.
 
-        That is where a power cut took messages that somebody had read and committed. Back at the
-        end, the cursor misses nothing of what gets those offsets now. Without room on the disk the
-        next commit makes the file.
+        The latter happens when a power failure loses messages that were read and committed. The
+        cursor moves back to the end, so that it does not miss new messages with these offsets. On a
+        full disk the next commit rewrites the file.
         """
         if self.saved.reason:
             lost = "; a cursor that is not known may have been lost" if self.lost else ""
@@ -180,12 +180,12 @@ class CursorFile:
                 raise
 
     def accept_loss(self) -> list[str]:
-        """Go on with the cursors there are. Returns the names of the copies of what was damaged."""
+        """Continue with the remaining cursors. Returns the names of copies of the damaged bytes."""
         self.lost = False
         return self._replace(self.saved.cursors)
 
     def write(self, changes: Changes, before: Mapping[str, Committed]) -> None:
-        """Store the changes to what was there before: to the kernel, or, if it is new, to disk."""
+        """Store changes to `before`: moves are written, created or removed cursors also synced."""
         known = {name: place for name, place in changes.items() if place and name in before}
         has_grown = self._size - self._whole_bytes > max(_GROWN_BYTES, self._whole_bytes)
         if self._file is None or self._is_stale or has_grown or len(known) < len(changes):
@@ -210,7 +210,7 @@ class CursorFile:
         self._size += len(data)
 
     def _cut_back(self, file: File) -> None:
-        """Whoever was refused must not find it stored after the next start."""
+        """A refused commit must not appear after the next start."""
         try:
             disk.cut(file, self._size)
         except OSError:

@@ -1,9 +1,9 @@
-"""Delete hooks: a program that has the last look at a partition before it goes.
+"""Delete hooks: a program that runs before a partition is deleted.
 
-Run without a shell, with the partition's path as its last argument, in a small clean environment
-and a process group of its own. Only exit 0 lets the partition go. A hook that takes too long is
-asked to end, then killed with all it started. What it prints goes to the daemon's log, up to a
-bound. `run_hook` blocks, on a thread of its own; the rest is on the loop.
+It runs without a shell, with the path of the partition as its last argument, in a minimal
+environment and its own process group. The partition is deleted only if it exits with 0. A hook that
+exceeds its time limit is terminated, then killed together with all processes it started. Its output
+goes to the daemon's log, up to a limit. `run_hook` blocks and runs on its own thread.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pathlib import Path
 _GRACE_S = 2.0
 _MAX_LOGGED_LINES = 100
 _MAX_LINE_BYTES = 1024
-_READS = 16  # of 64 KB, before the time is looked at again
-_FIRST_PAUSE_S, _LAST_PAUSE_S = 1.0, 300.0
+_READS = 16  # of 64 KB, before the time limit is checked again
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 1.0, 300.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 log = logging.getLogger("logd")
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """One run: what to run, on which file, and what it is told about it."""
+    """One run: the command, the partition, and the environment variables about it."""
 
     command: tuple[str, ...]
     path: Path
@@ -42,12 +42,12 @@ class Hook:
 
 
 def retry_pause_s(failures: int) -> float:
-    """How long to wait before the next try, growing from try to try."""
-    return min(_LAST_PAUSE_S, _FIRST_PAUSE_S * float(1 << min(failures - 1, 20)))
+    """How long to wait before the next attempt; it grows with each failure."""
+    return min(_MAX_PAUSE_S, _FIRST_PAUSE_S * float(1 << min(failures - 1, 20)))
 
 
 class RunningHooks:
-    """The hooks under way, so that a stop can end those it cannot wait for."""
+    """The running hooks, so that a shutdown can kill them."""
 
     def __init__(self) -> None:
         self._processes: set[subprocess.Popen[bytes]] = set()
@@ -72,7 +72,7 @@ class RunningHooks:
 
 
 def run_hook(hook: Hook, running: RunningHooks) -> bool:
-    """Run it to its end. True if it exited 0: the partition may go."""
+    """Run it. True if it exited with 0: the partition may be deleted."""
     environment = {"PATH": _PATH, "LANG": "C.UTF-8", **hook.variables}
     try:
         process = subprocess.Popen(
@@ -89,24 +89,24 @@ def run_hook(hook: Hook, running: RunningHooks) -> bool:
         return False
     running.started(process)
     try:
-        return _attend(hook, process)
+        return _wait_and_log(hook, process)
     finally:
         running.ended(process)
-        _signal(process, signal.SIGKILL)  # whatever it left behind
+        _signal(process, signal.SIGKILL)  # the processes it started
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
 
 
-def _attend(hook: Hook, process: subprocess.Popen[bytes]) -> bool:
-    """Log what it prints until it ends; end it when its time is up."""
+def _wait_and_log(hook: Hook, process: subprocess.Popen[bytes]) -> bool:
+    """Log its output until it exits; terminate it at the time limit."""
     output = _Output(hook.name, process)
     deadline_s = time.monotonic() + hook.timeout_s
     while process.poll() is None and time.monotonic() < deadline_s:
         output.take(wait_s=0.05)
     output.take(wait_s=0)
     if process.poll() is None:
-        log.error("%s: still running after %s s; ending it", hook.name, hook.timeout_s)
+        log.error("%s: still running after %s s; terminating it", hook.name, hook.timeout_s)
         _signal(process, signal.SIGTERM)
         try:
             process.wait(_GRACE_S)
@@ -120,7 +120,7 @@ def _attend(hook: Hook, process: subprocess.Popen[bytes]) -> bool:
 
 
 class _Output:
-    """What a hook prints, as lines of the daemon's log, up to a bound; the rest is thrown away."""
+    """Writes the output of a hook to the daemon's log, up to a limit; drops the rest."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
@@ -136,7 +136,7 @@ class _Output:
         if not self._open:
             time.sleep(wait_s)
             return
-        for _ in range(_READS):  # not for ever: somebody has to look at the clock
+        for _ in range(_READS):  # bounded, so that the time limit is checked
             if not self._poll.poll(wait_s * 1000):
                 return
             data = os.read(self._fd, 65536)
@@ -165,4 +165,4 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
     try:
         os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):
-        pass  # all of it has ended, or what is left belongs to somebody else
+        pass  # all of them have exited, or the rest belongs to another user

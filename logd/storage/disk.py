@@ -1,8 +1,8 @@
-"""Every system call that changes or reads a file goes through here.
+"""All system calls that read or change files.
 
-The one seam: a test that wants a full disk, a failed sync or a kill replaces a function of this
-module. Files are 0600, directories 0700, symbolic links are not followed, and what has to survive
-a power cut is synced together with the directory that names it.
+Tests replace functions of this module to simulate a full disk, a failed sync or a kill. Files have
+mode 0600, directories 0700, symbolic links are not followed, and what has to survive a power
+failure is synced together with the directory that names it.
 """
 
 from __future__ import annotations
@@ -18,29 +18,31 @@ from logd.errors import DataDirError, IoError, LogdError, NoSpace
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MAX_BUFFERS = os.sysconf("SC_IOV_MAX")
-_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # the last for pipes: nobody waits for one
+_FLAGS = (
+    os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+)  # the last so that opening a pipe does not block
 
 
 class SyncFailed(Exception):
-    """A sync failed: the kernel may have dropped what it was to write. Never to be retried."""
+    """A sync failed: the kernel may have dropped the data. It must not be retried."""
 
 
 def refusal(error: BaseException) -> LogdError:
-    """What to tell a client whose request met this error."""
+    """The error that a client gets for this exception."""
     if isinstance(error, DataDirError):
-        text = "the files of this topic cannot be used; the daemon's log says why"
+        text = "the files of this topic cannot be used; see the daemon's log"
         return IoError(text, log_text=error.text)
     if isinstance(error, LogdError):
         return error
     if isinstance(error, OSError) and error.errno in NO_SPACE:
-        return NoSpace("the disk is full; nothing of this was stored, retry when there is room")
+        return NoSpace("the disk is full; nothing was stored, retry when there is space")
     reason = error.strerror if isinstance(error, OSError) else type(error).__name__
-    text = f"the disk refused: {reason}; the daemon's log says more"
-    return IoError(text, log_text=f"the disk refused: {error}")  # which may name a file
+    text = f"disk error: {reason}; see the daemon's log"
+    return IoError(text, log_text=f"disk error: {error}")  # this may contain a path
 
 
 class NotCached(Exception):
-    """A read would have to wait for the disk. `warm` does that, on another thread."""
+    """A read would have to wait for the disk. Call `warm` on another thread, then retry."""
 
     def __init__(self, file: File, position: int, size: int) -> None:
         self.file, self.position, self.size = file, position, size
@@ -50,9 +52,9 @@ class NotCached(Exception):
 
 
 class File:
-    """An open descriptor that closes itself once nobody refers to it any more.
+    """An open descriptor that is closed when it is no longer referenced.
 
-    A reply under way keeps its file readable, even when the partition is deleted meanwhile.
+    A reply that is being sent keeps its file readable even if the partition is deleted.
     """
 
     __slots__ = ("fd", "identity")
@@ -74,7 +76,7 @@ class File:
         return os.fstat(self.fd).st_size
 
     def read(self, position: int, size: int) -> bytearray:
-        """What stands at `position`, without waiting for the disk: raises NotCached instead."""
+        """Read without waiting for the disk: raises NotCached instead."""
         buffer = bytearray(size)
         try:
             got = os.preadv(self.fd, [buffer], position, File._nowait)
@@ -83,7 +85,7 @@ class File:
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP or not File._nowait:
                 raise
-            File._nowait = 0  # a file system that cannot tell; then every read may wait
+            File._nowait = 0  # not supported by the file system: every read may wait
             return self.read(position, size)
         if got < size and got < self.size() - position:  # the rest is not cached
             raise NotCached(self, position, size)
@@ -95,7 +97,7 @@ class File:
 
 
 def is_in_place(path: Path, file: File | None, size: int) -> bool:
-    """Is there a file of at least this size at `path`, and is it `file`, if that is open?"""
+    """Does `path` have at least this size, and is it `file`, if that is open?"""
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -105,7 +107,7 @@ def is_in_place(path: Path, file: File | None, size: int) -> bool:
 
 
 class BlockingFile(File):
-    """For whoever has nothing else to do: its reads wait for the disk."""
+    """Its reads wait for the disk: for programs without an event loop."""
 
     __slots__ = ()
 
@@ -114,7 +116,7 @@ class BlockingFile(File):
 
 
 def write_at(file: File, buffers: Sequence[Buffer], position: int) -> None:
-    """Write all of `buffers` at `position`: one call, unless the kernel takes less."""
+    """Write all of `buffers` at `position`, in one call unless the kernel accepts less."""
     done = os.pwritev(file.fd, buffers[:_MAX_BUFFERS], position)
     total = sum(map(len, buffers))
     while done < total:
@@ -134,7 +136,7 @@ def cut(file: File, size: int) -> None:
 
 
 def drop_cache(file: File) -> None:
-    """Forget the clean cached pages, so that the next read sees what the disk has."""
+    """Drop the clean cached pages, so that the next read comes from the disk."""
     os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
@@ -148,7 +150,7 @@ def create(path: Path, content: Buffer = b"") -> File:
 
 
 def replace(path: Path, content: Buffer) -> File:
-    """Put a whole new file in the place of `path`: the old one or the new one, never half of it."""
+    """Replace `path` by a new file atomically."""
     temporary = path.with_name(f".{path.name}.new")
     try:
         file = File(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
@@ -163,7 +165,7 @@ def replace(path: Path, content: Buffer) -> File:
 
 
 def replace_if_room(path: Path, content: Buffer) -> None:
-    """The same for what can be made anew at any time: on a full disk it is done without."""
+    """The same for a file that can be rebuilt: skipped if the disk is full."""
     try:
         replace(path, content)
     except OSError as error:
@@ -185,7 +187,7 @@ def remove(path: Path) -> None:
 
 
 def refuse_link(directory: Path) -> None:
-    """Files are opened by their whole path, and a link in the middle of it would be followed."""
+    """Raise if it is a symbolic link, which would be followed inside a path."""
     if directory.is_symlink():
         raise NotADirectoryError(errno.ENOTDIR, "a link, which is not followed", str(directory))
 
@@ -195,7 +197,7 @@ def make_directory(path: Path) -> None:
 
 
 def make_directories(path: Path) -> None:
-    """The directory and those above it that are missing, each synced into the one that names it."""
+    """Create a directory and its missing parents, and sync their names."""
     if not path.is_dir():
         make_directories(path.parent)
         make_directory(path)

@@ -1,9 +1,9 @@
-"""From an offset, a time or a position to where a batch starts in a partition file.
+"""The sparse index of a partition: from an offset, a time or a position to the position of a batch.
 
-A sparse list of 32-byte little-endian entries: offset, position, time, and the XXH3 of those three.
-It has one for the first batch and one for every batch that starts 4,096 bytes or more behind the
-last one listed; a sealed partition's ends with (next, size, newest time). Disposable: whoever finds
-it missing, short or wrong rebuilds it from the partition. Opens no file.
+Entries of 32 bytes, little-endian: offset, position, time, and the XXH3 of these. There is one for
+the first batch and one for every batch that starts at least 4,096 bytes after the last listed one;
+the index of a sealed partition ends with (next, size, newest time). If the index is missing,
+incomplete or wrong it is rebuilt from the partition. Opens no file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _swapped(number: int) -> int:
 
 
 _is_little = memoryview(_FIELD.pack(1)).cast("Q")[0] == 1
-_key = None if _is_little else _swapped  # from how the machine sees a field to what it is
+_key = None if _is_little else _swapped  # converts a field from the byte order of the machine
 
 
 class IndexEntry(NamedTuple):
@@ -43,11 +43,11 @@ class IndexEntry(NamedTuple):
 
 
 class BadIndex(Exception):
-    """An entry that is not what was once written. The index is to be rebuilt."""
+    """An invalid entry. The index has to be rebuilt."""
 
 
 class Index:
-    """Entries over a bytearray that grows (active) or over a mapped file (sealed)."""
+    """Entries in a bytearray that grows (active) or in a mapped file (sealed)."""
 
     __slots__ = ("_count", "_data", "_last_position")
 
@@ -60,13 +60,13 @@ class Index:
 
     @classmethod
     def salvaged(cls, data: bytes) -> Index:
-        """Entries as they were found; whoever asks for a bad one is told."""
+        """Entries of a possibly damaged file; reading a bad one raises BadIndex."""
         index = cls()
         index._data, index._count = bytearray(data), len(data) // ENTRY_BYTES
         try:
             index._last_position = index.entry(index._count - 1).position
         except BadIndex:
-            pass  # it will not be added to
+            pass  # such an index is not added to
         return index
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class Index:
         return bytes(self._data[start * ENTRY_BYTES :])
 
     def note(self, offset: int, position: int, time_ms: int) -> None:
-        """A batch starts here: list it, if the last one listed is far enough away."""
+        """Add a batch, if it is far enough from the last entry."""
         if position - self._last_position >= INTERVAL_BYTES:
             self.append(IndexEntry(offset, position, time_ms))
 
@@ -96,14 +96,14 @@ class Index:
         return entry
 
     def at_offset(self, offset: int) -> IndexEntry:
-        """The last entry that is not behind `offset`."""
+        """The last entry up to `offset`."""
         return self._before(bisect_right(self._column(_OFFSET), offset, key=_key))
 
     def at_position(self, position: int) -> IndexEntry:
         return self._before(bisect_right(self._column(_POSITION), position, key=_key))
 
     def before_time(self, time_ms: int) -> IndexEntry:
-        """The last entry older than `time_ms`, or the first of all."""
+        """The last entry older than `time_ms`, or the first entry."""
         return self._before(max(bisect_left(self._column(_TIME), time_ms, key=_key), 1))
 
     def _before(self, i: int) -> IndexEntry:
@@ -112,5 +112,5 @@ class Index:
         return self.entry(i - 1)
 
     def _column(self, field: int) -> Sequence[int]:
-        """One field of all entries, to be let go of at once: what is looked at cannot grow."""
+        """One field of all entries. Release it at once: the bytearray cannot grow meanwhile."""
         return memoryview(self._data)[: self._count * ENTRY_BYTES].cast("Q")[field::4]

@@ -1,8 +1,7 @@
-"""The work that the daemon does once per second, each task for itself.
+"""Tasks that run once per second: of the store, and of the listeners.
 
-A task that fails is logged, counted and run again a second later; the others are not affected.
-While it fails, the daemon says so in `/readyz` and `/metrics`. Knows nothing of what the tasks do,
-and no clock of its own.
+A task that fails is logged, counted and run again a second later; other tasks are not affected.
+While it fails, `/readyz` and `/metrics` report it. Knows nothing of the tasks, and has no clock.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class PeriodicTask:
     def run(self, now_s: float) -> None:
         try:
             self._run()
-        except Exception as error:  # noqa: BLE001  whatever it is, the other tasks go on
+        except Exception as error:  # noqa: BLE001  other tasks must run
             self._failed(error, now_s)
         else:
             if self.is_failing:
@@ -45,7 +44,7 @@ class PeriodicTask:
     def _failed(self, error: Exception, now_s: float) -> None:
         self.failures += 1
         self._in_a_row += 1
-        # Clients can see the reason: a system error without the file's path.
+        # Clients see the reason, so it must not contain a path.
         self._reason = getattr(error, "strerror", None) or type(error).__name__
         if self._in_a_row == 1 or now_s - self._logged_at_s >= _LOG_EVERY_S:
             self._logged_at_s = now_s
@@ -87,12 +86,12 @@ class PeriodicTasks:
 
 
 def for_each(items: Iterable[T], run: Callable[[T], object]) -> None:
-    """Run it for all items, whichever of them fail; then raise the first error."""
+    """Run it for all items even if some fail; then raise the first error."""
     first: Exception | None = None
     for item in items:
         try:
             run(item)
-        except Exception as error:  # noqa: BLE001  the other items must have their turn
+        except Exception as error:  # noqa: BLE001  other items must run
             first = first or error
     if first is not None:
         raise first

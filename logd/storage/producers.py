@@ -1,8 +1,8 @@
-"""What a topic remembers of its producers, so that a retried batch is stored once.
+"""The producers of a topic and their last batches, so that a retried batch is stored once.
 
-For each producer the last 1,024 batches: number, offset, messages, body sum. For each topic at
-least the 100,000 producers that wrote last. What a group of writes adds is staged and counts only
-once the write has succeeded; a failed one leaves no trace. Opens no file.
+Keeps the last 1,024 batches of each producer (number, offset, messages, checksum of the body) and
+at least the 100,000 producers that wrote last. What a write adds is staged and applies when the
+write has succeeded. Opens no file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class StoredId(NamedTuple):
 
 
 class _Producer:
-    """The last batches of one producer, packed: there may be a hundred thousand of these."""
+    """The last batches of one producer, packed, because there may be 100,000 producers."""
 
     __slots__ = ("batches", "last")
 
@@ -61,7 +61,7 @@ class Producers:
         return len(self._known)
 
     def stored(self, id_: str, sum_: str) -> StoredId | None:
-        """Where this batch already is; None for one that is due; an error for one that is not."""
+        """Where this batch is stored; None if it is the next one; an error if it is neither."""
         name, n = _split(id_)
         for staged_n, place, staged_sum in self._staged.get(name, ()):
             if staged_n == n:
@@ -98,7 +98,7 @@ class Producers:
         self._staged.clear()
 
     def note(self, id_: str, offset: int, messages: int, sum_: str) -> None:
-        """A batch found in the log at start."""
+        """Add a batch found in the log at the start."""
         if id_ != NO_ID:
             self._add(*_split(id_), StoredId(offset, messages), sum_)
 
@@ -114,7 +114,7 @@ class Producers:
     # -- the .ids file --------------------------------------------------------------------------
 
     def encode(self, next_: int, position: int) -> bytes:
-        """All of it, as of offset `next_`, which is at `position` of the partition."""
+        """The state at offset `next_`, which is at `position` of the partition."""
         parts: list[bytes | bytearray] = [_HEAD.pack(_MAGIC, next_, position, len(self._known))]
         for name, producer in self._known.items():
             batches = producer.batches[-KEEP_BATCHES * _BATCH.size :]
@@ -128,7 +128,7 @@ class Producers:
 
     @classmethod
     def decode(cls, data: bytes) -> tuple[Producers, int, int] | None:
-        """What `encode` made, with its offset and position; None for anything else."""
+        """The state that `encode` wrote, with its offset and position; None if it is invalid."""
         if len(data) < _HEAD.size + 8 or xxh3_64_digest(data[:-8]) != data[-8:]:
             return None
         magic, next_, position, count = _HEAD.unpack_from(data)

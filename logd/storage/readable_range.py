@@ -1,8 +1,8 @@
-"""What readers may see of a topic: its partitions in order, up to the visible end.
+"""The part of a topic that can be read: its partitions in order, up to the end of the range.
 
-`next` is the first offset that cannot be read yet. With fsync=always that lags behind what is
-written: only what is on disk is shown. A read is planned here and sent elsewhere. Times and offsets
-both grow from batch to batch, so every look-up is a bisection. Imports no asyncio and no sockets.
+`next` is the first offset that cannot be read yet. With fsync=always it is the end of what is
+synced, which may be less than what is written. A read is planned here and sent elsewhere. Offsets
+and times increase from batch to batch, so look-ups are bisections. Imports no asyncio, no sockets.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from logd.partition import Partition, Slice
 from logd.repair import Damage
 from logd.wire.requests import At, Where
 
-_REPLY_PARTITIONS = 64  # a reply holds on to at most so many files
+_REPLY_PARTITIONS = 64  # files that one reply may keep open
 
 
 class ReadPlan(NamedTuple):
-    """The answer to a READ: from which offset, how many messages, and the bytes."""
+    """The reply to a READ: the offset, the number of messages, and the bytes."""
 
     offset: int
     messages: int
@@ -33,22 +33,22 @@ class ReadPlan(NamedTuple):
 class ReadableRange:
     def __init__(self, on_read: Callable[[Partition], None]) -> None:
         self.partitions: SortedDict = SortedDict()  # by first offset
-        self.first = self.next = 0  # plain numbers: jobs on other threads look at them
-        self.damages: tuple[Damage, ...] = ()  # known ones, in order
-        self._active_size = 0  # how much of the newest partition is visible
-        self._on_read = on_read  # hears of each sealed partition that is read
+        self.first = self.next = 0  # plain numbers, because background jobs read them
+        self.damages: tuple[Damage, ...] = ()  # in order
+        self._active_size = 0  # how much of the active partition is readable
+        self._on_read = on_read  # called with each sealed partition that is read
 
     @property
     def size(self) -> int:
         return sum(partition.size for partition in self.partitions.values())
 
     def add(self, partition: Partition) -> None:
-        """A new active partition; the one before it is visible as a whole."""
+        """Add the active partition; the one before it is readable completely."""
         self.partitions[partition.first] = partition
         self._set_first()
 
     def remove(self, partition: Partition) -> None:
-        """The oldest partition is no longer to be read; reads under way keep its file."""
+        """Remove the oldest partition; reads that have started keep its file."""
         del self.partitions[partition.first]
         self._set_first()
 
@@ -62,7 +62,7 @@ class ReadableRange:
         self.first = min(firsts, default=0)
 
     def set_end(self, next_: int, active_size: int) -> None:
-        """Everything up to here may be read from now on."""
+        """Everything up to here can be read."""
         self.next, self._active_size = next_, active_size
 
     def resolve(self, where: Where) -> int:
@@ -77,16 +77,16 @@ class ReadableRange:
         return offset
 
     def _at_time(self, time_ms: int) -> int:
-        """Times never decrease, so the first partition that ends late enough holds it."""
+        """The first offset at or after a time; times never decrease."""
         partitions = self.partitions.values()
-        if self.damages:  # a file may have lost all its times
+        if self.damages:  # a damaged partition may have no times
             partitions = [part for part in partitions[:-1] if part.size] + list(partitions[-1:])
         at = bisect_left(partitions, time_ms, key=_ends_at_ms)
         found = partitions[at].since(time_ms) if at < len(partitions) else None
         return min(found.header.offset, self.next) if found else self.next
 
     def plan(self, offset: int, messages: int, max_bytes: int) -> ReadPlan:
-        """Whole batches from the one that holds `offset`, as far as asked for or allowed."""
+        """Whole batches from the one with `offset`, up to the requested and allowed size."""
         end = self._before_damage(offset, min(offset + messages, self.next))
         slices: list[Slice] = []
         reached = offset
@@ -110,7 +110,7 @@ class ReadableRange:
         return ReadPlan(offset, max(0, reached - offset), slices)
 
     def _before_damage(self, offset: int, end: int) -> int:
-        """Where a read from `offset` must end at the latest; an error if it starts in damage."""
+        """Where a read from `offset` must end; raises Faulted if it starts in damage."""
         for damage in self.damages:
             if damage.first <= offset < damage.next:
                 raise Faulted(f"first={damage.first} next={damage.next} {damage}")
@@ -119,7 +119,7 @@ class ReadableRange:
         return end
 
     def _stop(self, partition: Partition, end: int) -> tuple[int, int]:
-        """Where to stop reading this partition when everything before `end` is wanted."""
+        """Where to stop reading this partition for messages before `end`."""
         next_, size = self.visible(partition)
         if end >= next_:
             return size, next_
@@ -127,12 +127,12 @@ class ReadableRange:
         return last.end, last.header.next
 
     def visible(self, partition: Partition) -> tuple[int, int]:
-        """Up to which offset and position readers may see this partition."""
+        """Up to which offset and position this partition is readable."""
         if partition.first == self.partitions.keys()[-1]:
             return self.next, self._active_size
         return partition.next, partition.size
 
 
 def _ends_at_ms(partition: Partition) -> int:
-    """The newest time in a partition; an empty one, the last of all, may still get any."""
+    """The newest time of a partition; an empty one, the last, can still get any."""
     return partition.max_time_ms if partition.size else MAX_NUMBER

@@ -1,10 +1,10 @@
-"""Open a topic's files at start: trust what a clean stop left, make sound what a crash left.
+"""Open the files of a topic at the start, and recover them after a crash.
 
-After a clean stop no partition is read but for the last batches of the newest. After any other the
-newest is synced, its cache dropped, and everything behind the checkpoint is checked; a torn tail is
-set aside and cut. Whatever else does not fit together is damage: the topic opens with it listed, is
-read only around it, and is not written to. An I/O or permission error is neither: it stops the
-start, and nothing is touched. Blocks.
+After a clean stop only the last batches of the newest partition are read. Otherwise that partition
+is synced, its page cache is dropped, and everything after the checkpoint is checked; a torn tail is
+moved to quarantine. Anything else that is inconsistent is damage: the topic opens with a list of
+it, can be read around it, and cannot be written to. An I/O or permission error stops the start
+without changes. Blocks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FILE_NAME = re.compile(r"([0-9]{20})\.(log|ids)")
 
 
 def open_topic(name: str, directory: Path) -> Opened:
-    """Everything a topic needs to start work."""
+    """Open an existing topic."""
     disk.refuse_link(directory)
     topic_id, damages = read_meta(directory)
     checkpoint = Checkpoint(directory / CHECKPOINT)
@@ -60,7 +60,9 @@ def open_topic(name: str, directory: Path) -> Opened:
     clean = state.clean and (state.partition, state.position) == (active.first, active.file.size())
     result, found = _read_active(active, state, clean)
     damages += found
-    producers = _remember(directory, sealed, active)  # if this fails, nothing is changed yet
+    producers = _load_producers(
+        directory, sealed, active
+    )  # before anything is changed, as it may fail
     report = None
     if not damages:
         report, damages = _make_sound(name, active, result, clean)
@@ -76,7 +78,7 @@ def open_topic(name: str, directory: Path) -> Opened:
 
 
 def _next_epoch(state: CheckpointState, active: Partition, time_ms: int) -> CheckpointState:
-    """All of the log, as it is now, is on disk, and what comes is not older than now."""
+    """Start an epoch: the log is on disk as it is, and later batches are not older than now."""
     now_ms = max(time.time_ns() // 1_000_000, time_ms)
     return CheckpointState(
         state.first, active.first, active.size, active.next, state.epoch + 1, active.next, now_ms,
@@ -101,9 +103,10 @@ def read_meta(directory: Path) -> tuple[str, list[Damage]]:
 
 
 def partition_firsts(directory: Path, state: CheckpointState) -> list[int]:
-    """First offsets of the partitions there are, without those that have expired.
+    """First offsets of the partitions that have not expired.
 
-    Those below `first` have, if a partition begins there; else the checkpoint is wrong.
+    Those before `first` have expired if a partition begins there; if none does, the checkpoint is
+    wrong.
     """
     names = [match for match in map(_FILE_NAME.fullmatch, os.listdir(directory)) if match]
     firsts = sorted(int(match[1]) for match in names if match[2] == "log")
@@ -112,7 +115,7 @@ def partition_firsts(directory: Path, state: CheckpointState) -> list[int]:
 
 
 def _remove_expired(directory: Path, state: CheckpointState) -> None:
-    """Finish what a crash interrupted: delete the files that retention had let go."""
+    """Delete expired partitions that were left by a crash."""
     names = [match for match in map(_FILE_NAME.fullmatch, os.listdir(directory)) if match]
     expired = {int(match[1]) for match in names if int(match[1]) < state.first}
     for first in sorted(expired):
@@ -121,7 +124,7 @@ def _remove_expired(directory: Path, state: CheckpointState) -> None:
 
 
 def missing_files(firsts: list[int], state: CheckpointState) -> list[Damage]:
-    """What is not there of the log's beginning, which the checkpoint knows."""
+    """Damage at the beginning of the log, according to the checkpoint."""
     if firsts and firsts[0] == state.first:
         return []
     if firsts and firsts[0] < state.first:
@@ -132,7 +135,7 @@ def missing_files(firsts: list[int], state: CheckpointState) -> list[Damage]:
 
 
 def _open_sealed(directory: Path, first: int, next_: int) -> tuple[Partition, list[Damage]]:
-    """A partition that must end where the next begins. Read only if its index does not say so."""
+    """A partition that must end where the next begins. Reads it if the index does not show that."""
     partition = Partition.open_sealed(directory, first, next_)
     index, damages = read_sealed(partition)
     if index is not None and not damages:
@@ -141,7 +144,7 @@ def _open_sealed(directory: Path, first: int, next_: int) -> tuple[Partition, li
 
 
 def read_sealed(partition: Partition) -> tuple[Index | None, list[Damage]]:
-    """What is wrong with a sealed partition, and the index it should have if it has another.
+    """The damage of a sealed partition, and the right index if its index is wrong.
 
     Changes no file.
     """
@@ -163,7 +166,7 @@ def read_sealed(partition: Partition) -> tuple[Index | None, list[Damage]]:
 
 
 def tail_damage(partition: Partition, result: PartitionScan, next_: int) -> list[Damage]:
-    """The damages of a sealed partition, what is missing at its end included."""
+    """The damage of a sealed partition, including messages missing at its end."""
     if result.torn is None and result.next == next_:
         return result.damages
     reason = result.torn.reason if result.torn else "the next file starts at another offset"
@@ -173,7 +176,7 @@ def tail_damage(partition: Partition, result: PartitionScan, next_: int) -> list
 
 
 def closing_entry(partition: Partition) -> IndexEntry:
-    """The last entry of a partition's index file, or one that fits nothing."""
+    """The last entry of the index file, or an entry that matches nothing."""
     try:
         file = File(partition.index_path)
         size = file.size()
@@ -183,7 +186,7 @@ def closing_entry(partition: Partition) -> IndexEntry:
 
 
 def saved_index(partition: Partition) -> Index | None:
-    """The index file as it is, for a start or a resumption; None where there is none."""
+    """The index file, which may be damaged; None if there is none."""
     data = _content(partition.index_path)
     return None if data is None else Index.salvaged(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
 
@@ -191,7 +194,7 @@ def saved_index(partition: Partition) -> Index | None:
 def _read_active(
     active: Partition, state: CheckpointState, clean: bool
 ) -> tuple[PartitionScan, list[Damage]]:
-    """Read the newest partition as far as needed, and take it into use. Changes nothing."""
+    """Read the newest partition as far as needed, from the disk. Changes nothing."""
     if not clean:
         disk.sync(active.file)
         disk.drop_cache(active.file)
@@ -201,7 +204,7 @@ def _read_active(
 def read_active(
     active: Partition, state: CheckpointState, clean: bool
 ) -> tuple[PartitionScan, list[Damage]]:
-    """The same of the file as the cache has it: for whoever writes nothing."""
+    """The same from the page cache: for readers."""
     file, known = active.file, saved_index(active)
     start = _last_entry(known, active) if clean else None
     result = scan_partition(
@@ -216,7 +219,7 @@ def read_active(
 def _make_sound(
     name: str, active: Partition, result: PartitionScan, clean: bool
 ) -> tuple[RepairReport | None, list[Damage]]:
-    """Cut a torn tail, and save the index if the file is not what it should be."""
+    """Cut a torn tail, and save the index if its file is wrong."""
     report = None if clean else RepairReport(name, result.end, result.next - active.first)
     damages: list[Damage] = []
     if result.torn:
@@ -236,7 +239,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def known_durable(active: Partition, state: CheckpointState) -> int:
-    """Up to which position the newest partition was synced, as far as the checkpoint tells."""
+    """Up to which position the newest partition is on disk, according to the checkpoint."""
     if state.partition == active.first:
         return state.position
     return 0 if state.partition < active.first else SEALED
@@ -245,7 +248,7 @@ def known_durable(active: Partition, state: CheckpointState) -> int:
 def active_damages(
     active: Partition, result: PartitionScan, state: CheckpointState
 ) -> list[Damage]:
-    """What the newest partition has lost of the messages that were known to be on disk."""
+    """Damage of the newest partition to messages that were on disk."""
     if result.next >= state.next:
         return result.damages
     reason = result.torn.reason if result.torn else "shorter than the checkpoint says"
@@ -271,7 +274,7 @@ def _cut(name: str, active: Partition, result: PartitionScan) -> tuple[RepairRep
 
 
 def _last_entry(known: Index | None, active: Partition) -> IndexEntry | None:
-    """Where to start reading after a clean stop, if the saved index can be believed."""
+    """Where to start reading after a clean stop, if the saved index is valid."""
     try:
         if known is None or known.entry(0)[:2] != (active.first, 0):
             return None
@@ -284,11 +287,11 @@ def _last_entry(known: Index | None, active: Partition) -> IndexEntry | None:
     return last if header and header.offset == last.offset else None
 
 
-# -- what is remembered of producers ------------------------------------------------------------
+# -- producers ----------------------------------------------------------------------------------
 
 
-def _remember(directory: Path, sealed: list[Partition], active: Partition) -> Producers:
-    """The newest saved memory, brought up to date from the partitions behind it."""
+def _load_producers(directory: Path, sealed: list[Partition], active: Partition) -> Producers:
+    """The newest saved producers, updated from the partitions after them."""
     names = sorted(os.listdir(directory), reverse=True)
     producers, known_to = Producers(), 0
     for match in filter(None, map(_FILE_NAME.fullmatch, names)):
@@ -315,4 +318,4 @@ def _headers(partition: Partition) -> Iterator[Header]:
         for found in scan(partition.file.read_waiting, 0, partition.size, bodies=False):
             yield found.header
     except DamagedBatch:
-        pass  # reported already, by whoever opened the partition
+        pass  # already reported when the partition was opened

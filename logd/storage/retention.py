@@ -1,6 +1,6 @@
-"""Which partitions have expired: pure decisions over sizes and times.
+"""Which partitions have expired: pure decisions from sizes and times.
 
-The active partition, the last one, never expires. No limit set, nothing ever does.
+The active partition, the last one, never expires. Without a limit nothing expires.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class RetainedPartition(NamedTuple):
-    """What retention looks at of a partition."""
+    """The size of a partition and its newest time."""
 
     size: int
     newest_ms: int
@@ -19,7 +19,7 @@ class RetainedPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
-    """0 stands for no limit."""
+    """0 means no limit."""
 
     max_partitions: int = 0
     max_bytes: int = 0
@@ -29,7 +29,7 @@ class RetentionLimits:
         return bool(self.max_partitions or self.max_bytes or self.max_age_s)
 
     def expired(self, partitions: Sequence[RetainedPartition], now_ms: int) -> int:
-        """How many of the oldest partitions are past a limit."""
+        """How many of the oldest partitions exceed a limit."""
         too_many = len(partitions) - self.max_partitions if self.max_partitions else 0
         oldest_ms = now_ms - self.max_age_s * 1000
         excess_bytes = sum(kept.size for kept in partitions) - self.max_bytes

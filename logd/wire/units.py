@@ -1,7 +1,7 @@
-"""How the values of settings are written: sizes, times, addresses, lists; each with its check.
+"""The values of settings: sizes, times, addresses, lists, each with a check.
 
-A `Unit` reads a value as it comes from a flag, a variable or a TOML file, and raises a ValueError
-that says what would do. It also writes one, in a form that it reads again. Pure: no defaults, no
+A `Unit` reads a value from a flag, a variable or a TOML file, and raises a ValueError that
+describes valid values. It also writes a value in a form that it can read. Pure: no defaults, no
 files, and nothing of logd.
 """
 
@@ -25,7 +25,7 @@ _SWITCHES = {"yes": True, "true": True, "on": True, "no": False, "false": False,
 
 
 class Unit(NamedTuple):
-    """What a setting's value is: how it is read, and how it is written into a TOML file."""
+    """How a value is read, and how it is written to a TOML file."""
 
     check: Callable[[Any], Any]
     toml: Callable[[Any], str]
@@ -49,12 +49,12 @@ def _address_or_off(value: Any) -> str:
 
 def _topic(value: Any) -> str:
     if not _TOPIC.fullmatch(str(value)):
-        raise ValueError("must be a topic's name")
+        raise ValueError("must be a topic name")
     return str(value)
 
 
 def _words(value: Any) -> tuple[str, ...]:
-    """A list in TOML, or one string with commas between."""
+    """A list in TOML, or one string with commas."""
     words = value.split(",") if isinstance(value, str) else value
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ValueError('must be a list of names, for example ["logs.example"]')
@@ -64,7 +64,7 @@ def _words(value: Any) -> tuple[str, ...]:
 def globs(value: Any) -> tuple[str, ...]:
     words = _words(value)
     if not all(_GLOB.fullmatch(word) for word in words):
-        raise ValueError('must be a list of topics with * ? [ ] in them, for example ["app-*"]')
+        raise ValueError('must be a list of topic patterns with * ? [ ], for example ["app-*"]')
     return words
 
 
@@ -98,7 +98,7 @@ def _positive_seconds(value: Any) -> float:
 
 def _count(value: Any) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", str(value)) or int(value) == 0:
-        raise ValueError("must be a whole number from 1 on")
+        raise ValueError("must be a whole number of at least 1")
     return int(value)
 
 
@@ -120,7 +120,7 @@ def _file(value: Any) -> str:
 
 
 def _arguments(value: Any) -> tuple[str, ...]:
-    """A command as a list in TOML, or as one string that is split as a shell would."""
+    """A command as a list in TOML, or as one string with shell quoting."""
     words = shlex.split(value) if isinstance(value, str) else value
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ValueError('must be a list of words, for example ["/usr/bin/cp", "-t", "/backup"]')

@@ -14,7 +14,7 @@ def test_many_batches_are_read_without_holding_them(tmp_path: Path) -> None:
     """A partition may hold millions of small ones."""
     partition, written = active(tmp_path, [Shape(id=f"p:{n}") for n in range(20_000)])
     tracemalloc.start()
-    producers = recovery._remember(tmp_path, [], partition)
+    producers = recovery._load_producers(tmp_path, [], partition)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(producers) == 1

@@ -138,5 +138,5 @@ async def test_no_path_of_the_server_is_told(tmp_path: Path, is_http: bool) -> N
             said = (await line.ask(b"READ app 0 1\r\n")).head
         assert b"daemon's log" in said, said
         assert str(tmp_path).encode() not in said
-        daemon.wait_said("rejected io from 127.0.0.1: the disk refused: ")
+        daemon.wait_said("rejected io from 127.0.0.1: disk error: ")
         assert str(sealed) in daemon.log

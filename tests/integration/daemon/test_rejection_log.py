@@ -43,7 +43,8 @@ async def test_over_tcp_and_http(tmp_path: Path) -> None:
     assert [" ".join(words) for words in rejected] == [
         "WARNING rejected bad-topic from 127.0.0.1: a topic is 1 to 128 of A-Z a-z 0-9 . _ - and"
         " starts with a letter or a digit",
-        "WARNING rejected topic-limit from 127.0.0.1: max-topics is 1, and reached; raise it",
+        "WARNING rejected topic-limit from 127.0.0.1: the limit of 1 topics is reached;"
+        " raise max-topics",
         "INFO rejected out-of-range from 127.0.0.1: first=0 next=1",
         r"WARNING rejected http-404 from 127.0.0.1: GET /nowhere\nready",
         "WARNING rejected unknown-command from 127.0.0.1",

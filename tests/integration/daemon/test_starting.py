@@ -78,7 +78,7 @@ def test_a_directory_that_is_no_topic(tmp_path: Path, name: bytes) -> None:
     topics.mkdir(parents=True)
     os.mkdir(os.fsencode(topics) + b"/" + name)
     said = refused("--data-dir", str(tmp_path / "data"))
-    assert "is not a topic; move it away" in said
+    assert "is not a topic; move it to another directory" in said
     assert "\x1b" not in said
 
 

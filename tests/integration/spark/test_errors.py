@@ -84,7 +84,7 @@ def test_what_a_task_says(spark: Any, tmp_path: Path) -> None:
         frame = spark.range(1).selectExpr("string(id) as value")
         options = {"host": small.address, "topic": "other"}
         save = frame.write.format("logd").mode("append").options(**options).save
-        assert said(save, "topic-limit").startswith("max-topics is 1, and reached")
+        assert said(save, "topic-limit").startswith("the limit of 1 topics is reached")
 
 
 def test_a_stream_s_writer_asks_nobody() -> None:
