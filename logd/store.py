@@ -229,6 +229,6 @@ def lock(data_dir: Path) -> File:
         fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise DataDirError(
-            f"{data_dir} is in use by another logd; stop it or use another --data-dir"
+            f"{data_dir} is in use by another logd; stop it, or use another --data-dir"
         ) from None
     return file

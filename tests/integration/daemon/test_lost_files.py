@@ -53,7 +53,7 @@ async def test_the_topic_is_faulted(tmp_path: Path, deed: Callable[[Path], None]
         deed(daemon.topic_dir("app"))
         said = await until_refused(line, push("app", b"y\n"))
         assert said.startswith(b"ERR faulted first=0 next="), said
-        assert b"while the daemon ran" in said
+        assert b"while the daemon was running" in said
         assert b"restart the daemon" in said
         assert await line.refused(b"PUSH app\r\nsingle\r\n") == "faulted"
         assert await line.refused(b"COMMIT app me 0\r\n") == "faulted"

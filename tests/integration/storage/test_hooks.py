@@ -91,7 +91,7 @@ async def test_a_hook_that_moves_the_file_and_then_fails(tmp_path: Path) -> None
         await line.until("first", 2, "app")
         await files_follow(line, server, {"app": 1})
         assert "faulted" not in server.log
-        assert "has removed the file" in server.log
+        assert "failed but removed" in server.log
 
 
 HOOK_ENVIRONMENT = ["LOGD_BYTES", "LOGD_FIRST", "LOGD_MAX_TIME", "LOGD_MIN_TIME", "LOGD_NEXT",

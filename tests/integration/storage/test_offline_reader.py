@@ -125,7 +125,7 @@ def test_places_that_are_not_there(tmp_path: Path, clean: State) -> None:
     data = data_dir(tmp_path, clean)
     with pytest.raises(NotFound, match="has no topic nope"):
         DirectoryReader(data, "nope")
-    with pytest.raises(DataDirError, match="no data directory of logd"):
+    with pytest.raises(DataDirError, match="not a data directory of logd"):
         DirectoryReader(tmp_path, "app")
     with pytest.raises(OutOfRange, match="first=0 next=76"):
         list(DirectoryReader(data, "app", start=77).batches())
