@@ -35,9 +35,8 @@ from logd.storage.cursors import CURSORS, CursorFile
 from logd.storage.recovery import (
     active_damages,
     known_durable,
-    missing_files,
     partition_firsts,
-    read_meta,
+    read_layout,
     saved_index,
     tail_damage,
 )
@@ -102,13 +101,8 @@ def size_of(directory: Path) -> int:
 
 def check(directory: Path, progress: Progress = lambda size: None) -> Findings:
     """Read a whole topic and verify all checksums. Changes nothing."""
-    _, damages = read_meta(directory)
     state = Checkpoint(directory / CHECKPOINT).state
-    if state is None:
-        damages.append(Damage(0, 0, CHECKPOINT, 0, 0, "neither of its slots is sound"))
-    known = state or CheckpointState(clean=False)
-    firsts = partition_firsts(directory, known)
-    damages += missing_files(firsts, known)
+    _, known, firsts, damages = read_layout(directory, state)
     partitions = [Partition.open_sealed(directory, *pair) for pair in pairwise(firsts)]
     messages = kept_bytes = since_ms = 0
     gaps = Gaps(progress)

@@ -24,13 +24,7 @@ from logd.repair import Damage, merge_damages
 from logd.storage.checkpoint import CheckpointState, saved_state
 from logd.storage.disk import File
 from logd.storage.readable_range import ReadableRange, ReadPlan
-from logd.storage.recovery import (
-    missing_files,
-    partition_firsts,
-    read_active,
-    read_meta,
-    read_sealed,
-)
+from logd.storage.recovery import read_active, read_layout, read_meta, read_sealed
 from logd.storage.topic_files import CHECKPOINT
 from logd.wire.commands import Batches, TopicInfo, checked_topic, checked_where
 from logd.wire.read_state import Batch, Gap, OnGap, check, split, warn_of_gap
@@ -82,12 +76,7 @@ def _state(directory: Path) -> CheckpointState | None:
 
 
 def _take_snapshot(directory: Path, state: CheckpointState | None) -> TopicSnapshot:
-    topic_id, damages = read_meta(directory)
-    if state is None:
-        damages.append(Damage(0, 0, CHECKPOINT, 0, 0, "neither of its slots is sound"))
-        state = CheckpointState(clean=False)
-    firsts = partition_firsts(directory, state)
-    damages += missing_files(firsts, state)
+    topic_id, state, firsts, damages = read_layout(directory, state)
     readable = ReadableRange(_OneOpenPartition().mark_used)
     for first, next_ in pairwise(firsts):
         partition = Partition.open_read_only(directory, first, next_)

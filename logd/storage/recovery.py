@@ -35,14 +35,8 @@ _FILE_NAME = re.compile(r"([0-9]{20})\.(log|ids)")
 def open_topic(name: str, directory: Path) -> Opened:
     """Open an existing topic."""
     disk.refuse_link(directory)
-    topic_id, damages = read_meta(directory)
     checkpoint = Checkpoint(directory / CHECKPOINT)
-    state = checkpoint.state
-    if state is None:
-        damages.append(Damage(0, 0, CHECKPOINT, 0, 0, "neither of its slots is sound"))
-        state = CheckpointState(clean=False)
-    firsts = partition_firsts(directory, state)
-    damages += missing_files(firsts, state)
+    topic_id, state, firsts, damages = read_layout(directory, checkpoint.state)
     if not damages:
         _remove_expired(directory, state)
     cursors = CursorFile.read(directory)
@@ -86,6 +80,18 @@ def _next_epoch(state: CheckpointState, active: Partition, time_ms: int) -> Chec
     )  # fmt: skip
 
 
+def read_layout(
+    directory: Path, state: CheckpointState | None
+) -> tuple[str, CheckpointState, list[int], list[Damage]]:
+    """The id of a topic, its checkpoint, the first offsets of its partitions, and their damage."""
+    topic_id, damages = read_meta(directory)
+    if state is None:
+        damages.append(Damage(0, 0, CHECKPOINT, 0, 0, "neither of its slots is sound"))
+        state = CheckpointState(clean=False)
+    firsts = partition_firsts(directory, state)
+    return topic_id, state, firsts, damages + _missing_files(firsts, state)
+
+
 def read_meta(directory: Path) -> tuple[str, list[Damage]]:
     try:
         content = json.loads(File(directory / META).read_waiting(0, 1 << 16))
@@ -123,7 +129,7 @@ def _remove_expired(directory: Path, state: CheckpointState) -> None:
     topic_files.remove_old_ids(directory, state.first)
 
 
-def missing_files(firsts: list[int], state: CheckpointState) -> list[Damage]:
+def _missing_files(firsts: list[int], state: CheckpointState) -> list[Damage]:
     """Damage at the beginning of the log, according to the checkpoint."""
     if firsts and firsts[0] == state.first:
         return []
