@@ -122,7 +122,6 @@ class Config:
     hook_timeout_s: float = _setting(
         60.0, units.TIME, "Maximum run time of the delete hook.", topic=True
     )
-    hook_timeout_s: float = _setting(60.0, units.TIME, "Time limit of the delete hook.", topic=True)
     min_free_bytes: int = _setting(
         1 << 20, units.SIZE_OR_NONE, "Refuse pushes if the disk has less free space; 0: never."
     )
