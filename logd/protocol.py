@@ -21,6 +21,7 @@ from logd.wire.requests import (
     COMMANDS,
     MAX_WAIT_MS,
     PUSH_OPTIONS,
+    TOPIC_NAME,
     Mixed,
     Push,
     Pushes,
@@ -38,10 +39,10 @@ MAX_LINE_BYTES = 1024
 MAX_ONE_LINE_BYTES = 64 * 1024
 _MAX_LIKELY_BYTES = 1 << 20
 
-_PLAIN_PUSH = re.compile(rb"(?i:PUSH) ([A-Za-z0-9][A-Za-z0-9._-]{0,127}) ([0-9]{1,19})\r?\n")
+_PLAIN_PUSH = re.compile(rb"(?i:PUSH) (%s) ([0-9]{1,19})\r?\n" % TOPIC_NAME.encode())
 _PLAIN_READ = re.compile(
-    rb"(?i:READ) ([A-Za-z0-9][A-Za-z0-9._-]{0,127}) ([0-9]{1,18}) ([1-9][0-9]{0,17})"
-    rb"(?: bytes=([0-9]{1,18}))?(?: wait=([0-9]{1,18}))?\r?\n"
+    rb"(?i:READ) (%s) ([0-9]{1,18}) ([1-9][0-9]{0,17})"
+    rb"(?: bytes=([0-9]{1,18}))?(?: wait=([0-9]{1,18}))?\r?\n" % TOPIC_NAME.encode()
 )  # as clients write it; all else is read word by word
 _ONE_LINE_LIMIT = f"a one-line message is at most {MAX_ONE_LINE_BYTES} bytes"
 _LENGTH = "the length of a PUSH"
