@@ -19,11 +19,12 @@ from logd.batch import LINES
 from logd.errors import LogdError, ShuttingDown
 from logd.net.large_bodies import LargeBodyReceiver
 from logd.net.long_poll import LongPoll
+from logd.net.reply_encoding import ReplyEncoder, encode_head
 from logd.net.reply_order import MixedSlot, PushSlot, ReplySlot, Run
 from logd.net.sendfile import FileSender, send
 from logd.net.tls import HANDSHAKE_S, ListenerContext, is_secure, peer_address
 from logd.protocol import Budget, Parser
-from logd.service import Service, ServiceReply
+from logd.service import BatchesReply, ErrorReply, OkReply, Reply, Service
 from logd.storage.periodic_tasks import for_each
 from logd.storage.single_push import Express
 from logd.storage.write_group import CheckedBatch
@@ -50,6 +51,7 @@ class Connections:
         self.tls: ListenerContext | None = None
         self.kinds: dict[tuple[bool, bool], type[Connection]] = {(False, False): Connection}
         self.open: set[Connection] = set()
+        self.encoder = ReplyEncoder()
         self.now_s = service.scheduler.monotonic_s()
         self.stopping = False
         self.copying = 0  # large replies that go through memory
@@ -91,7 +93,7 @@ class Connection(Express, asyncio.Protocol):
         self._flush_is_due = False
         self._waiting: LongPoll | None = None
         self._sender: FileSender | None = None
-        self._large: ServiceReply | None = None  # to be sent once the transport has nothing left
+        self._large: BatchesReply | None = None  # to be sent once the transport has nothing left
         self._advancing = False
         self._is_bulky = False
         self._eof = False
@@ -121,7 +123,7 @@ class Connection(Express, asyncio.Protocol):
             self._closing = True
             self._transport.abort()
         elif self.entry.refusal is not None:
-            self._service.refuse(self.entry.refusal, self)
+            self._service.reject(self.entry.refusal, self)
 
     def feed(self, data: bytes) -> None:
         if self._closing:
@@ -338,27 +340,31 @@ class Connection(Express, asyncio.Protocol):
             self._ending = True
             self._queue.clear()
 
-    def reply(self, reply: ServiceReply) -> None:
+    def reply(self, reply: Reply) -> None:
         """The answer to a command that is not a push; it was the only one under way."""
         if self._closing:
             return
-        if reply.error is not None:
-            self._service.rejections.note(reply.error, self.client)
-        if reply.slices:
+        closes = False
+        if isinstance(reply, BatchesReply) and reply.slices:
             self._large = reply
             if self._transport.get_write_buffer_size() == 0:
                 self._send_large()
             else:
                 self._transport.set_write_buffer_limits(high=0)  # resume_writing tells when empty
             return
-        self._send(reply.head)
+        if isinstance(reply, ErrorReply):
+            self._service.rejections.note(reply.error, self.client)
+            closes = reply.error.closes
+        elif isinstance(reply, OkReply):
+            closes = reply.closes
+        self._send(self._connections.encoder.encode(reply))
         self._held = False
-        if reply.closes:
+        if closes:
             self._close_gently()
         else:
             self._advance()
 
-    def waits(self, topic: Topic, offset: int, read: Read) -> None:
+    def wait_for_messages(self, topic: Topic, offset: int, read: Read) -> None:
         """The command under way waits for messages; it ends with the connection."""
         if not self._closing:
             if self._waiting is None:
@@ -371,7 +377,7 @@ class Connection(Express, asyncio.Protocol):
         if self._sender is None:
             fd = self._transport.get_extra_info("socket").fileno()
             self._sender = FileSender(fd, self._service.scheduler, self._transport.abort)
-        self._sender.send(large.head, large.slices, self._sent_large)
+        self._sender.send(encode_head(large), large.slices, self._sent_large)
 
     def _sent_large(self) -> None:
         self._held = False
@@ -433,7 +439,7 @@ class Connection(Express, asyncio.Protocol):
         """Has this connection been idle, or busy with one request, for too long?"""
         config = self._service.config
         sent = self._sender is not None and self._sender.progressed()
-        waits = self._waiting is not None and self._waiting.is_on
+        waits = self._waiting is not None and self._waiting.read is not None
         is_busy = self._slots or self._single_is_sent or waits
         if self._is_active or sent or is_busy:
             self._is_active = False

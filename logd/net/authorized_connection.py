@@ -101,7 +101,7 @@ class GatedConnection(Connection):
         self._queue = deque(queue)
         if isinstance(read, RefusedRequest):
             waiting.end()
-            self._service.refuse(read.error, self)
+            self._service.reject(read.error, self)
 
     def _let_in(self) -> None:
         """From now on its bodies may have a share of the memory."""

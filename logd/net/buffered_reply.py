@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 
+from logd.net.reply_encoding import encode_head
 from logd.partition import Slice
-from logd.service import ServiceReply
+from logd.service import BatchesReply, Reply
 from logd.storage.disk import NotCached
 from logd.tcp import HIGH_BYTES, Connection, Connections
 
@@ -40,8 +41,8 @@ class CopyingConnection(Connection):
         if self._copying is not None:
             self._copying.cancel()
 
-    def reply(self, reply: ServiceReply) -> None:
-        if reply.slices and not self._closing:
+    def reply(self, reply: Reply) -> None:
+        if isinstance(reply, BatchesReply) and reply.slices and not self._closing:
             self._copying = asyncio.ensure_future(self._copy(reply))
             self._connections.copying += 1
             self._copying.add_done_callback(self._copied)
@@ -51,8 +52,8 @@ class CopyingConnection(Connection):
     def _copied(self, _: object) -> None:
         self._connections.copying -= 1
 
-    async def _copy(self, large: ServiceReply) -> None:
-        self._transport.write(large.head)
+    async def _copy(self, large: BatchesReply) -> None:
+        self._transport.write(encode_head(large))
         try:
             for part in large.slices:
                 end = part.position + part.size
@@ -82,8 +83,8 @@ async def _read(part: Slice, at: int, size: int) -> bytes | bytearray:
 
 
 class TlsConnection(CopyingConnection):
-    def reply(self, reply: ServiceReply) -> None:
-        if reply.slices and not self._closing:
+    def reply(self, reply: Reply) -> None:
+        if isinstance(reply, BatchesReply) and reply.slices and not self._closing:
             high = _WIDE_BYTES if self._connections.copying < _FEW else _NARROW_BYTES
             self._transport.set_write_buffer_limits(high=high)
         super().reply(reply)

@@ -11,10 +11,9 @@ from itertools import count, repeat
 from typing import Protocol
 
 from logd.errors import LogdError
+from logd.net.reply_encoding import OK_ONE, OK_PAIR
 from logd.storage.write_group import CheckedBatch
 from logd.wire.requests import Mixed, Pushes
-
-_ONE_OK = b"OK %d 1\r\n"
 
 
 class ReplySlot(Protocol):
@@ -44,14 +43,14 @@ class PushSlot:
     def stored(self) -> None:
         content = self.content
         if not isinstance(content, Pushes):
-            self.reply = b"OK %d %d\r\n" % (self.offset, self.messages)
+            self.reply = OK_PAIR % (self.offset, self.messages)
         elif content.counts is not None:
-            self.reply = b"OK %d %d\r\n" % (self.offset, content.counts[0])  # a run of one
+            self.reply = OK_PAIR % (self.offset, content.counts[0])  # a run of one
         elif len(content.bodies) == 1:
-            self.reply = _ONE_OK % self.offset
+            self.reply = OK_ONE % self.offset
         else:
             count = len(content.bodies)
-            self.reply = (_ONE_OK * count) % tuple(range(self.offset, self.offset + count))
+            self.reply = (OK_ONE * count) % tuple(range(self.offset, self.offset + count))
         self.connection.answered(self)
 
     def refused(self, error: LogdError) -> None:
@@ -94,7 +93,7 @@ class Run:
         self.offset, self.messages = 0, len(pushes.bodies)
 
     def stored(self) -> None:
-        self._slot.settle(self._topic, map(_ONE_OK.__mod__, count(self.offset)))
+        self._slot.settle(self._topic, map(OK_ONE.__mod__, count(self.offset)))
 
     def refused(self, error: LogdError) -> None:
         self._slot.connection.refused(error, self.messages)
