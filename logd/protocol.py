@@ -67,15 +67,15 @@ class Budget:
         self.used_bytes -= size
 
 
-class Again(NamedTuple):
-    """The last push, if it was plain, of one message, and nothing is unfinished behind it.
+class RepeatablePush(NamedTuple):
+    """The last push, if it was plain, of one message, and followed by nothing.
 
-    What comes next may be another one to the topic: `requests.one_push` tells without the parser.
+    If the next input is like it, `requests.one_push` parses it without the parser.
     """
 
     topic: str
     prefix: bytes  # of its command line, up to the size
-    most: int  # the largest size
+    max_bytes: int
 
 
 class Parser:
@@ -92,14 +92,14 @@ class Parser:
         self._push = Push("", b"")  # the push that body belongs to
         self._left = 0  # bytes of body still to come, or still to drop
         self.begun = 0
-        self.again: Again | None = None
+        self.repeatable: RepeatablePush | None = None
         self.likely_bytes = 0  # the next body's, if the last one was large
         self.unparsed_bytes = 0  # at the end of the last piece: feed them again
 
     def feed(self, data: bytes, most: int = MAX_NUMBER) -> list[Request]:
         """The requests that `data` completes. After `most` of them the parser stops, and
         `unparsed_bytes` tells how many bytes at the end of `data` it has not looked at."""
-        self.again = None
+        self.repeatable = None
         begins = not self.unfinished
         if self._rest:
             data, self._rest = self._rest + data, b""
@@ -181,7 +181,7 @@ class Parser:
         self.likely_bytes = 0
         out.append(Pushes(topic, bodies, None))
         if end == len(data):
-            self.again = Again(topic, prefix, self._most_bytes)
+            self.repeatable = RepeatablePush(topic, prefix, self._most_bytes)
         return end
 
     def _plain_push(self, match: re.Match[bytes], data: bytes, out: list[Request]) -> int:
@@ -234,7 +234,7 @@ class Parser:
         """What a plain push with its body is, and where it ends."""
         start, end = match.end(), match.end() + int(match[2])
         out: list[Request] = []
-        self.again = None
+        self.repeatable = None
         self.begun += 1
         if end - start <= self._max_batch_bytes:
             out.append(_plain(match[1].decode(), data[start:end]))
@@ -401,7 +401,7 @@ class Parser:
             self._close()
 
     def _close(self) -> None:
-        self.closed, self.again = True, None
+        self.closed, self.repeatable = True, None
         self._state, self._rest, self._body = self._in_commands, b"", bytearray()
 
 

@@ -502,7 +502,7 @@ async def test_a_reload_takes_tokens_away(guarded: Daemon, access_file: Path) ->
         assert await line.refused(f"AUTH {WRITER}\r\n".encode()) == "unauthorized"
     access_file.write_text("what?")
     os.kill(guarded.pid, signal.SIGHUP)
-    guarded.wait_said("everything stays as it was")
+    guarded.wait_said("no setting was changed")
     async with dial(guarded) as line:
         await login(line, ALL)
 
