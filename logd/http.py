@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from logd.access.access_file import Grant
-from logd.access.connection_limits import home
+from logd.access.connection_limits import network
 from logd.config import Config
 from logd.errors import (
     TRY_AGAIN,
@@ -206,7 +206,7 @@ class App:
     def _source(self, request: Request) -> reads.TopicReads:
         grant, scope = request.scope.get("grant"), request.scope
         address = scope["client"][0] if scope["client"] else ""
-        client = f"address {home(address)}" if grant is None else f"token {grant.name}"
+        client = f"address {network(address)}" if grant is None else f"token {grant.name}"
         return reads.TopicReads(self._asking(request), self._steps, client, scope["is_gone"])
 
     async def _stream(

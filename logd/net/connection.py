@@ -201,7 +201,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
             self.add_route(push.prefix, push.max_bytes, topic.singles)
 
     def receive(self, requests: list[Request], size: int) -> None:
-        """Start these requests, or queue them behind those that wait."""
+        """Start these requests, or queue them after those that wait."""
         self.is_active = True
         self._turn_ends_s = 0.0
         if len(requests) > 1:
