@@ -137,12 +137,14 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         self._owner.open.discard(self)
         if self._admitted is not None:
             self._service.admission.leave(self._admitted)
-        self.input.parser.release()
+        self.input.close()
         self.queue.clear()
         if self._long_poll is not None:
             self._long_poll.end()
+            self._long_poll = None
         if self._sender is not None:
             self._sender.close()
+            self._sender = None
 
     def eof_received(self) -> bool:
         if self.is_closing:

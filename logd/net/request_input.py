@@ -148,3 +148,9 @@ class RequestInput:
         """Drop what was received, and everything that follows."""
         self._unparsed, self._unparsed_at = b"", 0
         self.parser.release()
+
+    def close(self) -> None:
+        """Without a reference to the connection, which is then freed at once, with its TLS session:
+        the limit of handshakes counts sessions."""
+        self.parser.release()
+        del self._connection

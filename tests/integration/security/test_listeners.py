@@ -333,4 +333,4 @@ def test_other_machines_with_tokens_or_certificates(
 def test_an_access_file_that_everybody_can_read_is_told(tmp_path: Path, access_file: Path) -> None:
     access_file.chmod(0o644)
     with running(tmp_path, access_file=access_file) as daemon:
-        assert "can be read by every user" in daemon.log
+        assert "every user of this machine can read" in daemon.log
