@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from logd.access.access_file import Grant
-from logd.access.connection_limits import home
+from logd.access.connection_limits import network
 from logd.config import Config
 from logd.errors import (
     TRY_AGAIN,
@@ -34,7 +34,7 @@ from logd.errors import (
     Unauthorized,
 )
 from logd.net.tls import ListenerContext
-from logd.service import Service
+from logd.service import Service, TableReply
 from logd.storage.periodic_tasks import for_each
 from logd.tcp import Connections
 from logd.web import (
@@ -57,6 +57,7 @@ from logd.web.log_route import post_log
 from logd.web.read_threads import ReadThreads
 from logd.web.streaming_response import StreamResponse, Streams
 from logd.web.uvicorn_connection import bounded
+from logd.wire.commands import TopicInfo
 from logd.wire.requests import Read, Topics, number, topic_glob, topic_name
 
 Scope = dict[str, Any]
@@ -65,7 +66,6 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 RETRY_AFTER_S = 1
 _LOGGED_PATH = 100  # characters
 _JSON = "application/json"
-_TEXTS = {"topic", "id", "fsync", "hook_running", "version"}  # stats that are no numbers
 _GRACE_S = 1.0  # for what is under way when the daemon stops
 
 
@@ -157,20 +157,15 @@ class App:
 
     async def topics(self, request: Request) -> Response:
         glob = topic_glob(request.query_params.get("glob", "*").encode("utf-8", "replace"))
-        lines = (await self._asking(request).text(Topics(glob))).decode().splitlines()
-        names = ("first", "next", "bytes", "partitions")
-        rows = []
-        for line in lines:
-            topic, *numbers = line.split(" ")
-            rows.append({"topic": topic} | dict(zip(names, map(int, numbers), strict=True)))
-        return JSONResponse(rows)
+        topics: list[TopicInfo] = (await self._asking(request).reply(Topics(glob), TableReply)).rows
+        return JSONResponse([topic._asdict() for topic in topics])
 
     async def topic(self, request: Request) -> Response:
         ingestion.refuse_query(request.query_params)
-        return JSONResponse(_typed(await reads.stats(self._asking(request), _topic(request))))
+        return JSONResponse(await self._asking(request).stats(_topic(request)))
 
     async def stats(self, request: Request) -> Response:
-        return JSONResponse(_typed(await reads.stats(self._asking(request))))
+        return JSONResponse(await self._asking(request).stats())
 
     async def messages(self, request: Request) -> Response:
         accept = request.headers.get("accept", "")
@@ -196,9 +191,9 @@ class App:
             asked.start = number(last.encode("ascii", "replace"), "Last-Event-ID") + 1
         # What is wrong is told before the stream begins: then it is too late.
         source = self._source(request)
-        known = await reads.stats(source.asking, asked.topic)
+        known = await source.asking.stats(asked.topic)
         source.asking.check(Read(asked.topic, asked.start, 1))
-        first, next_ = int(known["first"]), int(known["next"])
+        first, next_ = known["first"], known["next"]
         at = asked.start
         if isinstance(at, int) and (at > next_ or (at < first and last is None)):
             raise OutOfRange(f"first={first} next={next_}")
@@ -211,7 +206,7 @@ class App:
     def _source(self, request: Request) -> reads.TopicReads:
         grant, scope = request.scope.get("grant"), request.scope
         address = scope["client"][0] if scope["client"] else ""
-        client = f"address {home(address)}" if grant is None else f"token {grant.name}"
+        client = f"address {network(address)}" if grant is None else f"token {grant.name}"
         return reads.TopicReads(self._asking(request), self._steps, client, scope["is_gone"])
 
     async def _stream(
@@ -389,14 +384,6 @@ def _bulk_response(bulk: elasticsearch_bulk.Bulk, refusal: LogdError | None) -> 
 
 def _topic(request: Request) -> str:
     return topic_name(request.path_params["topic"].encode("utf-8", "replace"))
-
-
-def _typed(values: dict[str, str]) -> dict[str, Any]:
-    """By the field: a topic may be called 007."""
-    return {
-        name: value if name in _TEXTS or not value.isdecimal() else int(value)
-        for name, value in values.items()
-    }
 
 
 def _with_headers(send: Send, headers: list[tuple[bytes, bytes]]) -> Send:

@@ -21,6 +21,7 @@ from logd.wire.requests import (
     COMMANDS,
     MAX_WAIT_MS,
     PUSH_OPTIONS,
+    TOPIC_NAME,
     Mixed,
     Push,
     Pushes,
@@ -38,10 +39,10 @@ MAX_LINE_BYTES = 1024
 MAX_ONE_LINE_BYTES = 64 * 1024
 _MAX_LIKELY_BYTES = 1 << 20
 
-_PLAIN_PUSH = re.compile(rb"(?i:PUSH) ([A-Za-z0-9][A-Za-z0-9._-]{0,127}) ([0-9]{1,19})\r?\n")
+_PLAIN_PUSH = re.compile(rb"(?i:PUSH) (%s) ([0-9]{1,19})\r?\n" % TOPIC_NAME.encode())
 _PLAIN_READ = re.compile(
-    rb"(?i:READ) ([A-Za-z0-9][A-Za-z0-9._-]{0,127}) ([0-9]{1,18}) ([1-9][0-9]{0,17})"
-    rb"(?: bytes=([0-9]{1,18}))?(?: wait=([0-9]{1,18}))?\r?\n"
+    rb"(?i:READ) (%s) ([0-9]{1,18}) ([1-9][0-9]{0,17})"
+    rb"(?: bytes=([0-9]{1,18}))?(?: wait=([0-9]{1,18}))?\r?\n" % TOPIC_NAME.encode()
 )  # as clients write it; all else is read word by word
 _ONE_LINE_LIMIT = f"a one-line message is at most {MAX_ONE_LINE_BYTES} bytes"
 _LENGTH = "the length of a PUSH"
@@ -66,15 +67,15 @@ class Budget:
         self.used_bytes -= size
 
 
-class Again(NamedTuple):
-    """The last push, if it was plain, of one message, and nothing is unfinished behind it.
+class RepeatablePush(NamedTuple):
+    """The last push, if it was plain, of one message, and followed by nothing.
 
-    What comes next may be another one to the topic: `requests.one_push` tells without the parser.
+    If the next input is like it, `requests.one_push` parses it without the parser.
     """
 
     topic: str
     prefix: bytes  # of its command line, up to the size
-    most: int  # the largest size
+    max_bytes: int
 
 
 class Parser:
@@ -91,14 +92,14 @@ class Parser:
         self._push = Push("", b"")  # the push that body belongs to
         self._left = 0  # bytes of body still to come, or still to drop
         self.begun = 0
-        self.again: Again | None = None
+        self.repeatable: RepeatablePush | None = None
         self.likely_bytes = 0  # the next body's, if the last one was large
         self.unparsed_bytes = 0  # at the end of the last piece: feed them again
 
     def feed(self, data: bytes, most: int = MAX_NUMBER) -> list[Request]:
         """The requests that `data` completes. After `most` of them the parser stops, and
         `unparsed_bytes` tells how many bytes at the end of `data` it has not looked at."""
-        self.again = None
+        self.repeatable = None
         begins = not self.unfinished
         if self._rest:
             data, self._rest = self._rest + data, b""
@@ -180,7 +181,7 @@ class Parser:
         self.likely_bytes = 0
         out.append(Pushes(topic, bodies, None))
         if end == len(data):
-            self.again = Again(topic, prefix, self._most_bytes)
+            self.repeatable = RepeatablePush(topic, prefix, self._most_bytes)
         return end
 
     def _plain_push(self, match: re.Match[bytes], data: bytes, out: list[Request]) -> int:
@@ -233,7 +234,7 @@ class Parser:
         """What a plain push with its body is, and where it ends."""
         start, end = match.end(), match.end() + int(match[2])
         out: list[Request] = []
-        self.again = None
+        self.repeatable = None
         self.begun += 1
         if end - start <= self._max_batch_bytes:
             out.append(_plain(match[1].decode(), data[start:end]))
@@ -400,7 +401,7 @@ class Parser:
             self._close()
 
     def _close(self) -> None:
-        self.closed, self.again = True, None
+        self.closed, self.repeatable = True, None
         self._state, self._rest, self._body = self._in_commands, b"", bytearray()
 
 

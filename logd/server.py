@@ -1,4 +1,4 @@
-"""The daemon's life: start, serve, stop. No command logic and no storage here."""
+"""The lifecycle of the daemon: start, reload, stop. Neither commands nor storage."""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ import logging
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from logd import tcp
 from logd.config import Config, address
 from logd.errors import Internal, LogdError
-from logd.net import daemon_log, systemd_sockets
-from logd.net.listeners import Listeners, raise_open_files
+from logd.net import daemon_log
+from logd.net.listener_checks import raise_open_files
+from logd.net.loop_scheduler import LoopScheduler
 from logd.net.syslog import SyslogServer
-from logd.net.systemd_notify import Notifier
-from logd.net.systemd_sockets import Inherited, bound
+from logd.net.systemd import InheritedSockets, Notifier, bound_address, take_sockets
 from logd.service import Service
-from logd.storage.scheduler import Timer
 from logd.store import Store
+from logd.tcp import Connections
 from logd.wire.text import counted
 
 if TYPE_CHECKING:
@@ -32,70 +29,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("logd")
 FREE_SPACE = "free space"
-_THREADS = 8  # syncs and cold reads that may be under way side by side
-_HOOK_SHARE = 0.7  # of the time for a stop, that a running hook may take
-_HOOK_THREADS = 16  # hooks, each of another topic
-_CPU_THREADS = 2  # bodies that are parsed side by side; more would only share the interpreter lock
-
-
-class LoopScheduler:
-    """The event loop as storage sees it."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._threads = ThreadPoolExecutor(_THREADS, "logd-disk")
-        self._hook_threads = ThreadPoolExecutor(_HOOK_THREADS, "logd-hook")
-        self._cpu_threads = ThreadPoolExecutor(_CPU_THREADS, "logd-cpu")
-        self.monotonic_s = time.monotonic
-        self.soon: Callable[[Callable[[], None]], Any] = loop.call_soon
-
-    def later(self, delay_s: float, call: Callable[[], None]) -> Timer:
-        return self._loop.call_later(delay_s, call)
-
-    def offload(
-        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
-    ) -> None:
-        self._run(self._threads, work, done)
-
-    def offload_hook(
-        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
-    ) -> None:
-        self._run(self._hook_threads, work, done)
-
-    def offload_cpu(
-        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
-    ) -> None:
-        self._run(self._cpu_threads, work, done)
-
-    def _run(
-        self,
-        threads: ThreadPoolExecutor,
-        work: Callable[[], Any],
-        done: Callable[[Any, BaseException | None], None],
-    ) -> None:
-        def finished(future: Future[Any]) -> None:
-            self._loop.call_soon_threadsafe(deliver, future)
-
-        def deliver(future: Future[Any]) -> None:
-            error = future.exception()
-            done(None if error else future.result(), error)
-
-        threads.submit(work).add_done_callback(finished)
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    def fatal(self, reason: str) -> None:
-        """Nothing may be acknowledged after this, so not even a reply on its way is sent."""
-        log.critical("stopping at once: %s", reason)
-        logging.shutdown()
-        os._exit(1)
+_HOOK_SHARE = 0.7  # of the stop timeout, for a delete hook that is running
 
 
 class Server:
     def __init__(self, config: Config, settle: Callable[[], Config] | None = None) -> None:
-        """`settle` reads all settings again, for a reload."""
-        inherited = self._inherited = systemd_sockets.take(os.environ)
+        """`settle` reads all settings again for a reload."""
+        inherited = self._inherited = take_sockets(os.environ)
         self._config = config = _at_inherited(config, inherited)
         self._settle: Callable[[], Config] = lambda: (
             _at_inherited(settle(), inherited) if settle is not None else config
@@ -106,26 +46,25 @@ class Server:
         scheduler = LoopScheduler(self._loop)
         self.store = Store(config, scheduler)
         self.service = Service(self.store, config, scheduler)
-        self.connections = tcp.Connections(self.service)
-        self.doors = Listeners(self.connections)
+        self.connections = Connections(self.service)
         self._stop = asyncio.Event()
         self._http: HttpServer | None = None
         self._syslog: SyslogServer | None = None
-        self._failure = ""  # why it stops, if it was not asked to
+        self._failure = ""  # the reason of a stop that was not requested
 
     async def run(self) -> None:
         self._loop.set_exception_handler(self._unexpected)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._signalled, number)
         self._loop.add_signal_handler(signal.SIGHUP, self._hung_up)
-        self.doors.take(self._config)
+        self.connections.configure(self._config)
         raise_open_files(self._config)
         self._open_store()
         host, port = address(self._config.host)
-        listener = await tcp.listen(self._loop, self.connections, host, port, self._inherited.tcp)
+        listener = await self.connections.listen(host, port, self._inherited.tcp)
         http = await self._start_http()
         await self._start_syslog()
-        tcp_at, http_at = bound(listener.sockets[0]), bound(http) if http else "off"
+        tcp_at, http_at = bound_address(listener.sockets[0]), bound_address(http) if http else "off"
         log.info("ready tcp=%s http=%s data=%s", tcp_at, http_at, self._config.data_dir)
         self._add_housekeeping()
         self._ready()
@@ -147,8 +86,8 @@ class Server:
         return task
 
     def _open_store(self) -> None:
-        """Blocks; the service manager hears how far it is."""
-        with self._notifier.starting(lambda: f"opening topics: {len(self.store.topics)} so far"):
+        """Blocks the loop; systemd is informed about the progress."""
+        with self._notifier.starting(lambda: f"opening topics: {len(self.store.topics)} opened"):
             self.store.open()
         for report in self.store.reports:
             _log_report(report)
@@ -160,9 +99,9 @@ class Server:
                 log.warning("topic %s: %s", topic.name, note, extra=said)
 
     def _ready(self) -> None:
-        gc.freeze()  # modules stay: a collection that looks at them too holds the loop for 50 ms
+        gc.freeze()  # a collection that includes the modules would block the loop for 50 ms
         self._is_ready = True
-        self._notifier.tell(READY=1, STATUS=self._status(), MAINPID=os.getpid())
+        self._notifier.notify(READY=1, STATUS=self._status(), MAINPID=os.getpid())
         if self._is_reload_due:
             self._hung_up()
 
@@ -172,11 +111,11 @@ class Server:
         line = counted(len(self.store.topics), "topic")
         line += f", {counted(self.service.connections, 'connection')}"
         if faulted:
-            line += f", {counted(faulted, 'topic')} faulted: see log-cli check"
+            line += f", {counted(faulted, 'topic')} faulted, run log-cli check"
         return line
 
     def _hung_up(self) -> None:
-        """SIGHUP: a reload, which the service manager waits for; during the start it is put off."""
+        """SIGHUP: reload, while systemd waits. During the start it is postponed."""
         if not self._is_ready:
             self._is_reload_due = True
             return
@@ -186,7 +125,7 @@ class Server:
     async def _start_http(self) -> socket.socket | None:
         if self._config.http_host == "off":
             return None
-        from logd.http import App, HttpServer  # half of the time that a start takes
+        from logd.http import App, HttpServer  # takes half of the start time
 
         app = App(self.service, self.connections, self._config)
         self._http = HttpServer(app, self._config, self.connections.tls)
@@ -202,10 +141,10 @@ class Server:
             )
             host, port = address(self._config.syslog_host)
             listener = await self._syslog.start(host, port, self._inherited.syslog)
-            log.info("syslog at %s", bound(listener.sockets[0]))
+            log.info("syslog at %s", bound_address(listener.sockets[0]))
 
     def _add_housekeeping(self) -> None:
-        """What is done once per second, in this order."""
+        """The tasks that run once per second, in this order."""
         add = self.service.housekeeping.add
         add("TCP timeouts", self.connections.sweep)
         if self._http is not None:
@@ -225,65 +164,66 @@ class Server:
             self.service.housekeeping.run()
 
     def _ended_early(self, task: asyncio.Task[None]) -> None:
-        """A task that has to run until the stop has ended: without it, stop and say why."""
+        """A task that has to run until the stop has ended: stop the daemon."""
         if not task.cancelled() and not self._stop.is_set():
             self._failure = f"{task.get_name()} ended: {task.exception()!r}"
             log.critical("stopping: %s", self._failure, exc_info=task.exception())
             self._stop.set()
 
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """An exception in a callback, which no one else would see. Those of sockets are not."""
+        """Count an exception in a callback. Socket errors are expected."""
         if not isinstance(context.get("exception"), OSError):
             self.service.housekeeping.unexpected_errors += 1
         loop.default_exception_handler(context)
 
     def reload(self) -> None:
-        """Read all settings again and take what can change; say what cannot, or what is wrong."""
+        """Read all settings again, apply those that can change, and log the others."""
         try:
             wanted = self._settle()
             config = wanted.keeping_fixed(self._config)
-            self.doors.take(config)
+            self.connections.configure(config)
         except LogdError as error:
-            log.error("SIGHUP: %s; everything stays as it was", error.text)
+            log.error("SIGHUP: %s; no setting was changed", error.text)
             return
         unchanged = self.store.configure(config)
         self.service.housekeeping.run_task(FREE_SPACE)
         for topic in unchanged:
-            log.warning("SIGHUP: topic %s syncs as before until a restart", topic)
+            log.warning("SIGHUP: the fsync settings of topic %s change at the next restart", topic)
         if self._http is not None:
             self._http.app.take(config)
         for name in wanted.differences(config):
-            log.warning("SIGHUP: %s cannot change before a restart", name)
+            log.warning("SIGHUP: %s changes at the next restart", name)
         changed, self._config = config.differences(self._config), config
         daemon_log.set_level(config.log_level)
-        log.info("SIGHUP: reloaded; changed: %s", ", ".join(changed) or "no setting")
+        log.info("SIGHUP: reloaded; changed settings: %s", ", ".join(changed) or "none")
 
     async def _finish(self) -> None:
-        """Answer what is under way, sync, close; past the time limit leave as a kill would."""
+        """Answer pending requests, sync, close. After the timeout exit as a kill would."""
         self.connections.stop()
         if self._syslog is not None:
             self._syslog.stop()
         stopping_http = asyncio.ensure_future(self._http.stop()) if self._http else None
         closed = asyncio.Event()
         self.store.close(closed.set)
-        patience_s = _HOOK_SHARE * self._config.stop_timeout_s
-        self._loop.call_later(patience_s, self.store.running_hooks.kill)
+        hook_timeout_s = _HOOK_SHARE * self._config.stop_timeout_s
+        self._loop.call_later(hook_timeout_s, self.store.running_hooks.kill)
         try:
             async with asyncio.timeout(self._config.stop_timeout_s):
                 await closed.wait()
-                await self._let_replies_go()
+                await self._close_connections()
                 if stopping_http is not None:
                     await stopping_http
         except TimeoutError:
-            log.error("could not stop within %s s; leaving as it is", self._config.stop_timeout_s)
+            text = "shutdown timed out after %s s; exiting, recovery will run at the next start"
+            log.error(text, self._config.stop_timeout_s)
             logging.shutdown()
             os._exit(1)
 
-    async def _let_replies_go(self) -> None:
-        """Give replies that are being sent a second, then end every connection."""
+    async def _close_connections(self) -> None:
+        """Wait up to a second for replies that are being sent, then close every connection."""
         for _ in range(20):
             for connection in list(self.connections.open):
-                if connection.finished():
+                if connection.is_finished():
                     connection.end()
             if not self.connections.open:
                 return
@@ -296,13 +236,13 @@ class Server:
         self._stop.set()
 
 
-def _at_inherited(config: Config, inherited: Inherited) -> Config:
-    """The settings as they are: a door whose socket was passed in is where that socket is."""
+def _at_inherited(config: Config, inherited: InheritedSockets) -> Config:
+    """The settings with the addresses of the inherited sockets."""
     changes: dict[str, Any] = {}
-    for name, door in (("host", "tcp"), ("http_host", "http"), ("syslog_host", "syslog")):
-        passed = getattr(inherited, door)
+    for name, listener in (("host", "tcp"), ("http_host", "http"), ("syslog_host", "syslog")):
+        passed = getattr(inherited, listener)
         if passed is not None:
-            changes[name] = bound(passed)
+            changes[name] = bound_address(passed)
     return replace(config, **changes) if changes else config
 
 
@@ -315,5 +255,5 @@ def _log_report(report: Any) -> None:
             report.quarantine[0], extra=said,
         )  # fmt: skip
     else:
-        text = "topic %s: the last stop was not clean; all of it is sound"
+        text = "topic %s: the last shutdown was not clean; all data is intact"
         log.info(text, report.topic, extra=said)

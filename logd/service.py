@@ -1,8 +1,8 @@
-"""From a request to its reply: the only place that knows what a command does.
+"""What each command does: requests in, typed replies out. TCP and HTTP both use it.
 
-TCP and HTTP both come through here. A reply is bytes, or a head line with slices of files that the
-door sends as it likes. Nothing here waits: what cannot be answered at once is answered later,
-through the `Door` that asked. Imports no asyncio and no sockets.
+A push is answered through its `PendingPush`, every other command through a `Requester`, at once or
+later; nothing here waits. A reply is a value: the listeners encode or render it. Imports neither
+asyncio nor sockets.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import fnmatch
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from logd import __version__
 from logd.access.access_file import Access
 from logd.access.connection_limits import ConnectionLimits
 from logd.access.rejection_log import RejectionLog
-from logd.batch import SIZED, body_sum, count_messages, inflate_to_store
+from logd.batch import SIZED, Buffer, body_sum, count_messages, inflate_to_store
 from logd.config import Config
 from logd.errors import (
     BadRequest,
@@ -38,11 +39,13 @@ from logd.storage.waiting_readers import NewestWrite
 from logd.storage.write_group import CheckedBatch, PendingPush
 from logd.store import Store
 from logd.topic import Topic
+from logd.wire.commands import CursorInfo, PartitionInfo, TopicInfo
 from logd.wire.requests import (
     HELP_TEXT,
     Auth,
     Close,
     Commit,
+    ConfigRequest,
     Cursor,
     Help,
     Partitions,
@@ -56,33 +59,56 @@ from logd.wire.requests import (
     Tail,
     Topics,
 )
-from logd.wire.requests import ConfigRequest as ConfigRequest
 from logd.wire.text import counted
 
-VERSION = "0.1.0"
-SMALL_REPLY_BYTES = 64 * 1024  # read and sent as bytes; more goes from file to socket
-_SIZES_AT_ONCE_BYTES = 64 * 1024  # of a sized body: 0.1 ms to check, and 5 ms without a compiler
-_MAX_WARM_TRIES = 400  # a reply may touch 64 files, each in several cold places
+SMALL_REPLY_BYTES = 64 * 1024  # read into memory; larger replies are sent from the files
+_INLINE_CHECK_BYTES = 64 * 1024  # of a sized body: takes 0.1 ms, or 5 ms without a compiler
+_MAX_WARM_TRIES = 400  # a reply may cover 64 files, each with several ranges that are not cached
 
 
-class ServiceReply(NamedTuple):
-    """`head` and, for a large READ, the slices that follow it; `closes` ends the connection.
+class OkReply(NamedTuple):
+    """Success without a result. `closes`: the client asked to end the connection."""
 
-    `error` is what `head` carries where the request was rejected.
-    """
-
-    head: bytes
-    slices: tuple[Slice, ...] = ()
     closes: bool = False
-    error: LogdError | None = None
+
+
+class TextReply(NamedTuple):
+    data: bytes
+
+
+class StatsReply(NamedTuple):
+    values: dict[str, Any]
+
+
+class TableReply(NamedTuple):
+    """One tuple of names and numbers per row."""
+
+    rows: list[Any]
+
+
+class BatchesReply(NamedTuple):
+    """Whole batches: in `buffers` if they are small, otherwise as slices of files."""
+
+    offset: int
+    messages: int
+    size: int
+    buffers: Sequence[Buffer]
+    slices: tuple[Slice, ...] = ()
+
+
+class ErrorReply(NamedTuple):
+    error: LogdError
+
+
+Reply = OkReply | TextReply | StatsReply | TableReply | CursorInfo | BatchesReply | ErrorReply
 
 
 class Requester(Protocol):
-    """Whoever asked something other than a push."""
+    """The sender of a command other than PUSH."""
 
-    def reply(self, reply: ServiceReply) -> None: ...
-    def waits(self, topic: Topic, offset: int, read: Read) -> None:
-        """`topic` ends at `offset`; see to it that this is answered when there is more."""
+    def reply(self, reply: Reply) -> None: ...
+    def wait_for_messages(self, topic: Topic, offset: int, read: Read) -> None:
+        """`topic` ends at `offset`: reply when it has more messages or the wait time is over."""
 
 
 class Service:
@@ -96,17 +122,17 @@ class Service:
         self.access: Access | None = None  # without one anybody may do everything
         self.started_at = time.time()
         self.counters = dict.fromkeys(("reads", "read_bytes", "refused"), 0)
-        self._shared: tuple[NewestWrite | None, ServiceReply] = (None, ServiceReply(b""))
-        self._commands: dict[type, Callable[[Any], bytes]] = {
+        self._newest: tuple[NewestWrite | None, BatchesReply] = (None, BatchesReply(0, 0, 0, ()))
+        self._commands: dict[type, Callable[[Any], Reply]] = {
             Stats: self._stats,
             Topics: self._topics,
             Partitions: self._partitions,
             Cursor: self._cursor,
-            ConfigRequest: lambda request: _text(self.config.lines()),
-            Help: lambda request: _text(HELP_TEXT),
-            Ping: lambda request: b"OK\r\n",
-            Close: lambda request: b"OK\r\n",
-            Auth: lambda request: b"OK\r\n",  # where it matters, the gate has looked at it
+            ConfigRequest: lambda request: TextReply(self.config.lines()),
+            Help: lambda request: TextReply(HELP_TEXT),
+            Ping: lambda request: OkReply(),
+            Close: lambda request: OkReply(closes=True),
+            Auth: lambda request: OkReply(),  # the authorizer has checked the token
         }
 
     @property
@@ -116,7 +142,7 @@ class Service:
     # -- pushes ---------------------------------------------------------------------------------
 
     def push(self, push: Pushes, pending: PendingPush) -> None:
-        """Store a run of plain pushes, which the parser has checked; `pending` hears of it."""
+        """Store consecutive plain pushes to one topic, which the parser has checked."""
         topic = self.store.topics.get(push.topic)
         if topic is not None:
             topic.push(pending)
@@ -124,24 +150,23 @@ class Service:
             self._push(push.topic, pending)
 
     def push_batch(self, push: Push, pending: PendingPush) -> bool:
-        """Check a push and store it. False if that takes a while, and what follows it must wait."""
+        """Check and store a push. False: a thread checks it, and later commands have to wait."""
         limit = self.config.max_batch_bytes
-        if push.enc.endswith("+zstd") or (
-            push.enc == SIZED and len(push.body) > _SIZES_AT_ONCE_BYTES
-        ):
+        is_large = push.enc == SIZED and len(push.body) > _INLINE_CHECK_BYTES
+        if push.enc.endswith("+zstd") or is_large:
             self.scheduler.offload_cpu(
-                lambda: _checked(push, limit), partial(self._checked, push, pending)
+                lambda: _checked(push, limit), partial(self._push_checked, push, pending)
             )
             return False
         try:
             batch = _checked(push, limit)
         except LogdError as error:
-            self._checked(push, pending, None, error)
+            pending.refused(error)
         else:
-            self._checked(push, pending, batch, None)
+            self._push_checked(push, pending, batch, None)
         return True
 
-    def _checked(
+    def _push_checked(
         self,
         push: Push,
         pending: PendingPush,
@@ -152,9 +177,8 @@ class Service:
             pending.content = batch
             self._push(push.topic, pending)
         else:
-            pending.refused(
-                error if isinstance(error, LogdError) else Internal(f"could not check: {error}")
-            )
+            failed = Internal(f"checking the push failed: {error}")
+            pending.refused(error if isinstance(error, LogdError) else failed)
 
     def _push(self, topic: str, pending: PendingPush) -> None:
         try:
@@ -162,68 +186,65 @@ class Service:
         except LogdError as error:
             pending.refused(error)
 
-    # -- everything else ------------------------------------------------------------------------
+    # -- other commands -------------------------------------------------------------------------
 
-    def handle(self, request: Request, door: Requester) -> None:
-        """Answer through `door`, now or later."""
+    def handle(self, request: Request, requester: Requester) -> None:
+        """Execute a command other than PUSH. The reply comes now or later."""
         try:
             if isinstance(request, RefusedRequest):
                 raise request.error
             if isinstance(request, Tail):
                 request = self._tail(request)
             if isinstance(request, Read):
-                self.read(request, door)
-                return
-            if isinstance(request, Commit):
-                self._commit(request, door)
-                return
-            reply = self._commands[type(request)](request)
+                self.read(request, requester)
+            elif isinstance(request, Commit):
+                self._commit(request, requester)
+            else:
+                requester.reply(self._commands[type(request)](request))
         except LogdError as error:
-            self.refuse(error, door)
+            self.reject(error, requester)
         except OSError as error:
-            self.refuse(refusal(error), door)
-        else:
-            door.reply(ServiceReply(reply, closes=isinstance(request, Close)))
+            self.reject(refusal(error), requester)
 
-    def refuse(self, error: LogdError, door: Requester) -> None:
+    def reject(self, error: LogdError, requester: Requester) -> None:
         self.counters["refused"] += 1
-        door.reply(ServiceReply(error.line(), closes=error.closes, error=error))
+        requester.reply(ErrorReply(error))
 
-    def read(self, read: Read, door: Requester, tries: int = 0) -> None:
-        """READ: plan, then send; what is not in memory is fetched first, off the loop."""
+    # -- reading --------------------------------------------------------------------------------
+
+    def read(self, read: Read, requester: Requester, tries: int = 0) -> None:
+        """Find the batches and reply. Data that is not in the page cache is loaded off the loop."""
         try:
             topic = self.store.topic(read.topic)
             offset = topic.readable.resolve(read.where)
             if offset == topic.readable.next and read.wait_ms and not topic.closing:
-                door.waits(topic, offset, read)
+                requester.wait_for_messages(topic, offset, read)
                 return
-            door.reply(self._read_now(topic, offset, read))
+            requester.reply(self._read_now(topic, offset, read))
         except NotCached as cold:
-            self._warm(cold, read, door, tries)
+            self._warm(cold, read, requester, tries)
         except DamagedBatch as error:
             reason = f"first={topic.readable.first} next={topic.readable.next} {error.text}"
-            self.refuse(Faulted(reason), door)
+            self.reject(Faulted(reason), requester)
         except OSError as error:
-            self.refuse(refusal(error), door)
+            self.reject(refusal(error), requester)
         except LogdError as error:
-            self.refuse(error, door)
+            self.reject(error, requester)
 
-    def _read_now(self, topic: Topic, offset: int, read: Read) -> ServiceReply:
+    def _read_now(self, topic: Topic, offset: int, read: Read) -> BatchesReply:
         plan = topic.readable.plan(offset, read.messages, self.max_bytes(read))
         size = sum(part.size for part in plan.slices)
-        head = b"BATCHES %d %d %d\r\n" % (offset, plan.messages, size)
         self.count_read(size)
         if size > SMALL_REPLY_BYTES:
-            return ServiceReply(head, tuple(plan.slices))
-        parts = [part.file.read(part.position, part.size) for part in plan.slices]
-        return ServiceReply(b"".join([head, *parts]))
+            return BatchesReply(offset, plan.messages, size, (), tuple(plan.slices))
+        buffers = [part.file.read(part.position, part.size) for part in plan.slices]
+        return BatchesReply(offset, plan.messages, size, buffers)
 
-    def fresh_reply(self, fresh: NewestWrite) -> ServiceReply:
-        """For those who waited for what was just written: the first one's reply is everybody's."""
-        if self._shared[0] is not fresh:
-            head = b"BATCHES %d %d %d\r\n" % (fresh.offset, fresh.messages, fresh.size)
-            self._shared = fresh, ServiceReply(b"".join([head, *fresh.buffers]))
-        return self._shared[1]
+    def newest_batches(self, newest: NewestWrite) -> BatchesReply:
+        """The reply to readers that waited for this write: one object for all of them."""
+        if self._newest[0] is not newest:
+            self._newest = newest, BatchesReply(*newest)
+        return self._newest[1]
 
     def max_bytes(self, read: Read) -> int:
         limit = self.config.max_reply_bytes
@@ -233,14 +254,15 @@ class Service:
         self.counters["reads"] += 1
         self.counters["read_bytes"] += size
 
-    def _warm(self, cold: NotCached, read: Read, door: Requester, tries: int) -> None:
+    def _warm(self, cold: NotCached, read: Read, requester: Requester, tries: int) -> None:
         def done(_: Any, error: BaseException | None) -> None:
             if error is not None:
-                self.refuse(refusal(error), door)
+                self.reject(refusal(error), requester)
             elif tries >= _MAX_WARM_TRIES:
-                self.refuse(Internal("the page cache does not hold what is read; retry"), door)
+                error = Internal("the page cache evicts the data before it can be sent; retry")
+                self.reject(error, requester)
             else:
-                self.read(read, door, tries + 1)
+                self.read(read, requester, tries + 1)
 
         self.scheduler.offload(cold.warm, done)
 
@@ -250,19 +272,20 @@ class Service:
         return Read(tail.topic, start, tail.messages)
 
     def not_ready(self) -> list[str]:
-        """Why pushes would be refused now, or what the daemon fails to look after."""
+        """Reasons why pushes would be refused now, and periodic tasks that fail."""
         return self.store.not_ready() + self.housekeeping.problems()
 
     # -- cursors --------------------------------------------------------------------------------
 
-    def _cursor(self, request: Cursor) -> bytes:
+    def _cursor(self, request: Cursor) -> CursorInfo | TableReply:
         topic = self.store.topic(request.topic)
         if request.name is None:
-            return _text("".join(topic.cursors.rows(topic.readable.next)).encode())
-        return _place(topic, topic.cursors.find(request.name).offset)
+            return TableReply(topic.cursors.rows(topic.readable.next))
+        return _cursor_info(topic, topic.cursors.find(request.name).offset)
 
-    def _commit(self, request: Commit, door: Requester) -> None:
-        """COMMIT: below first is allowed, since retention moves on under a slow reader."""
+    def _commit(self, request: Commit, requester: Requester) -> None:
+        """An offset below `first` is allowed: retention may have deleted what a reader has not
+        read yet."""
         topic, offset = self.store.topic(request.topic), request.offset
         topic.check_files_are_there()
         if offset is not None and offset > topic.readable.next:
@@ -270,64 +293,65 @@ class Service:
 
         def answer(error: LogdError | None) -> None:
             if error is not None:
-                self.refuse(error, door)
+                self.reject(error, requester)
             else:
-                door.reply(ServiceReply(b"OK\r\n" if offset is None else _place(topic, offset)))
+                requester.reply(OkReply() if offset is None else _cursor_info(topic, offset))
 
         topic.cursors.commit(request.name, offset, answer)
 
-    # -- text replies ---------------------------------------------------------------------------
+    # -- topics and statistics ------------------------------------------------------------------
 
-    def _topics(self, request: Topics) -> bytes:
-        matches = re.compile(fnmatch.translate(request.glob)).match  # `re` keeps few, not 32,768
-        rows = [
-            f"{name} {view.first} {view.next} {view.size} {len(view.partitions)}\n"
-            for name, topic in sorted(self.store.topics.items())
-            for view in (topic.readable,)
-            if topic.ready and matches(name)
-            if request.sees is None or request.sees(name)
-        ]
-        return _text("".join(rows).encode())
+    def _topics(self, request: Topics) -> TableReply:
+        matches = re.compile(fnmatch.translate(request.glob)).match  # `fnmatch` caches 32,768
+        return TableReply(
+            [
+                TopicInfo(name, view.first, view.next, view.size, len(view.partitions))
+                for name, topic in sorted(self.store.topics.items())
+                for view in (topic.readable,)
+                if topic.ready and matches(name)
+                if request.sees is None or request.sees(name)
+            ]
+        )
 
-    def _partitions(self, request: Partitions) -> bytes:
+    def _partitions(self, request: Partitions) -> TableReply:
         view = self.store.topic(request.topic).readable
-        rows = []
-        for partition in view.partitions.values():
-            next_, size = view.visible(partition)
-            rows.append(
-                f"{partition.first} {next_} {size}"
-                f" {partition.min_time_ms} {partition.max_time_ms}\n"
-            )
-        return _text("".join(rows).encode())
+        return TableReply(
+            [
+                PartitionInfo(one.first, *view.visible(one), one.min_time_ms, one.max_time_ms)
+                for one in view.partitions.values()
+            ]
+        )
 
-    def _stats(self, request: Stats) -> bytes:
+    def _stats(self, request: Stats) -> StatsReply:
         if request.topic is not None:
-            return _text(_name_value(self.store.topic(request.topic).stats()))
+            return StatsReply(self.store.topic(request.topic).stats())
         ready = [topic for topic in self.store.topics.values() if topic.ready]
-        return _text(
-            _name_value(
-                {
-                    "version": VERSION,
-                    "pid": os.getpid(),
-                    "uptime_s": int(time.time() - self.started_at),
-                    "fsync": self.config.fsync,
-                    "connections": self.connections,
-                    "topics": len(ready),
-                    "faulted_topics": sum(bool(topic.damages) for topic in ready),
-                    "bytes": sum(topic.readable.size for topic in ready),
-                    "stored_messages": sum(topic.stored_messages for topic in ready),
-                    "stored_bytes": sum(topic.stored_bytes for topic in ready),
-                    **self.counters,
-                }
-            )
+        return StatsReply(
+            {
+                "version": __version__,
+                "pid": os.getpid(),
+                "uptime_s": int(time.time() - self.started_at),
+                "fsync": self.config.fsync,
+                "connections": self.connections,
+                "topics": len(ready),
+                "faulted_topics": sum(bool(topic.damages) for topic in ready),
+                "bytes": sum(topic.readable.size for topic in ready),
+                "stored_messages": sum(topic.stored_messages for topic in ready),
+                "stored_bytes": sum(topic.stored_bytes for topic in ready),
+                **self.counters,
+            }
         )
 
 
+def _cursor_info(topic: Topic, offset: int) -> CursorInfo:
+    return CursorInfo(offset, lag(offset, topic.readable.next))
+
+
 def _checked(push: Push, limit_bytes: int) -> CheckedBatch:
-    """The batch to store, after its body was found to be what the push says it is."""
+    """The batch to store. Its body has the sum, the encoding and the count that the push names."""
     sum_ = body_sum(push.body)
     if push.sum is not None and push.sum != sum_:
-        raise ChecksumMismatch(f"sum={push.sum}, but the body that arrived has {sum_}; send again")
+        raise ChecksumMismatch(f"sum={push.sum}, but the body received has {sum_}; send it again")
     body, enc = push.body, push.enc
     if enc.endswith("+zstd"):
         body, enc = inflate_to_store(body, limit_bytes), enc.removesuffix("+zstd")
@@ -337,15 +361,3 @@ def _checked(push: Push, limit_bytes: int) -> CheckedBatch:
             f"count={push.messages}, but the body holds {counted(messages, 'message')}"
         )
     return CheckedBatch(push.body, push.enc, messages, sum_, push.id)
-
-
-def _place(topic: Topic, offset: int) -> bytes:
-    return b"OK %d %d\r\n" % (offset, lag(offset, topic.readable.next))
-
-
-def _text(body: bytes) -> bytes:
-    return b"TEXT %d\r\n%s" % (len(body), body)
-
-
-def _name_value(values: dict[str, Any]) -> bytes:
-    return "".join(f"{name}: {value}\n" for name, value in values.items()).encode()

@@ -1,8 +1,8 @@
-"""Who may do what: the access file, its tokens, and their rights by topic.
+"""The access file: tokens and client certificates, and their rights by topic.
 
 A right is a list of globs over topics: `read`, `write` and `admin`; none of them implies another.
-Of a token only its SHA-256 is kept, and comparing takes the same time whatever is compared. Nothing
-here ever puts a token into a text. Reads one file, and knows no sockets.
+Only the SHA-256 of a token is kept, and it is compared in constant time. No text contains a token.
+Reads one file; knows no sockets.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FOR_ANYBODY = (Auth, Help, Ping, Close)
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What the holder of one token may do."""
+    """The rights of one token or certificate."""
 
     name: str
     read: tuple[str, ...] = ()
@@ -64,11 +64,11 @@ class Grant:
 
     @property
     def rules(self) -> bool:
-        """May it see how the daemon is set up, and what goes on in all topics?"""
+        """May it see the settings of the daemon and the metrics of all topics?"""
         return "*" in self.admin
 
     def admit(self, request: Request) -> Request:
-        """The request, narrowed to what this grant sees; Forbidden where it may not be asked."""
+        """The request, limited to what this grant may see; Forbidden if it is not allowed."""
         match request:
             case Pushes(topic=topic) | Push(topic=topic):
                 self._check("write", topic)
@@ -94,7 +94,7 @@ class Grant:
 
 
 class Access:
-    """All grants, by what proves them."""
+    """All grants, by token and by certificate."""
 
     def __init__(self, by_sum: dict[bytes, Grant], by_certificate: dict[str, Grant]) -> None:
         self._by_sum, self._by_certificate = by_sum, by_certificate
@@ -105,24 +105,24 @@ class Access:
             if hmac.compare_digest(known, presented):
                 found = grant
         if found is None:
-            raise Unauthorized("this token is not known here; see the daemon's access file")
+            raise Unauthorized("the access file does not contain this token")
         return found
 
     def of_certificate(self, names: Iterable[str]) -> Grant | None:
-        """The grant of a client by its certificate, which has been verified."""
+        """The grant of a client whose certificate, with these names, has been verified."""
         return next((self._by_certificate[n] for n in names if n in self._by_certificate), None)
 
     def current(self, grant: Grant) -> Grant | None:
-        """What the token or certificate of `grant`, which was read earlier, proves now."""
+        """The grant that the token or certificate of an earlier `grant` has now."""
         if isinstance(grant.proof, bytes):
             return self._by_sum.get(grant.proof)
         return self._by_certificate.get(grant.proof)
 
     def renewed(self, grant: Grant | None) -> Grant:
-        """The same; Unauthorized where it proves nothing any more."""
+        """The same; Unauthorized if it was revoked."""
         current = self.current(grant) if grant is not None else None
         if current is None:
-            raise Unauthorized("the token was revoked; use one that the access file has")
+            raise Unauthorized("the token was revoked; use another one")
         return current
 
 
@@ -135,7 +135,7 @@ def token_sum(token: bytes) -> bytes:
 
 
 def certificate_names(certificate: dict[str, Any] | None) -> list[str]:
-    """What a client's certificate, as the ssl module tells it, says that it is called."""
+    """The names in a client certificate, as returned by the ssl module."""
     if not certificate:
         return []
     subject = [pair for group in certificate.get("subject", ()) for pair in group]
@@ -147,14 +147,14 @@ def certificate_names(certificate: dict[str, Any] | None) -> list[str]:
 
 
 def load(file: Path) -> Access:
-    """BadRequest, with the name of what is wrong and never with a token, where it is no use."""
+    """BadRequest if the file is invalid; the error never contains a token."""
     try:
         toml = tomllib.loads(file.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f"cannot read {file}: {error}") from None
     except tomllib.TOMLDecodeError as error:
-        where = re.search(r"\(at .*\)$", str(error))  # its text may quote what it has met
-        raise BadRequest(f"{file} is not TOML {where[0] if where else ''}") from None
+        where = re.search(r"\(at .*\)$", str(error))  # its text may quote the file
+        raise BadRequest(f"{file} is not valid TOML {where[0] if where else ''}") from None
     tables = toml.pop("tokens", None)
     if toml or not isinstance(tables, dict) or not tables:
         raise BadRequest(f"{file} must have sections such as [tokens.shipper], and nothing else")
@@ -198,7 +198,7 @@ def _rights(table: dict[str, Any], where: str) -> dict[str, tuple[str, ...]]:
 
 
 def is_for_anybody(request: Request) -> bool:
-    """May it be asked without a token?"""
+    """Is it allowed without authentication?"""
     return isinstance(request, FOR_ANYBODY) or (
         isinstance(request, RefusedRequest) and request.error.closes
     )

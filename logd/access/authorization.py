@@ -1,8 +1,7 @@
-"""What of a connection's requests may pass: requests in, requests and refusals out, in order.
+"""Authorization of one connection's requests: requests in, requests and refusals out, in order.
 
-For connections that have something to check; a daemon without an access file and without a limit on
-topics per connection makes none. A right is decided once for each topic that a connection pushes
-to, and looked up from then on. Sans I/O.
+Connections have an authorizer only if there is an access file or a limit of topics per connection.
+The right to push is checked once per topic and remembered. Sans I/O.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ class Authorizer:
     def __init__(self, access: Access | None, max_topics: int, grant: Grant | None = None) -> None:
         self._access, self._max_topics = access, max_topics
         self._grant = grant
-        self.pushed: set[str] = set()  # topics that this connection may push to, as far as known
-        self._counted: set[str] = set()  # those that it has pushed to, whoever it was then
+        self.pushed: set[str] = set()  # topics that were checked, and may be pushed to
+        self._counted: set[str] = set()  # topics pushed to, with any token
 
     @property
     def is_known(self) -> bool:
-        """Has whoever is there proved who they are, where that is asked for?"""
+        """Has the client authenticated, or is that not required?"""
         return self._access is None or self._grant is not None
 
     def admit(self, requests: list[Request]) -> list[Request]:
@@ -48,7 +47,7 @@ class Authorizer:
         if not self.is_known:
             if is_for_anybody(request):
                 return request
-            raise Unauthorized("show a token first: AUTH <token>")
+            raise Unauthorized("authenticate first: AUTH <token>")
         if self._grant is not None:
             request = self._grant.admit(request)
         if isinstance(request, (Pushes, Push)):
@@ -58,14 +57,14 @@ class Authorizer:
     def _count(self, topic: str) -> None:
         if self._max_topics and len({*self._counted, topic}) > self._max_topics:
             raise TopicLimit(
-                f"a connection pushes to at most {self._max_topics} topics; use another one, or"
+                f"a connection can push to at most {self._max_topics} topics; open another one, or"
                 " raise max-topics-per-connection"
             )
         self.pushed.add(topic)
         self._counted.add(topic)
 
-    def judge_again(self, access: Access | None, max_topics: int) -> bool:
-        """After a reload: does whoever is there still have a grant, where one is needed?"""
+    def reload(self, access: Access | None, max_topics: int) -> bool:
+        """Apply a reloaded access file. False: the client has lost its grant."""
         was_known = self.is_known
         self._access, self._max_topics = access, max_topics
         self._grant = self._renewed(self._grant)
@@ -73,13 +72,13 @@ class Authorizer:
         return self.is_known or not was_known
 
     def admit_again(self, requests: Iterable[Request]) -> list[Request]:
-        """After a reload: those that were admitted before it and are not carried out yet, as far as
-        they are still allowed to whoever sent them."""
+        """After a reload: check requests again that were admitted before it and have not started,
+        each with the token it was sent with."""
         parts, grant = list[list[Request]](), self._grant
         for request in reversed(list(requests)):
             if isinstance(request, Auth):
                 parts.append([request])
-                grant = self._renewed(request.previous)  # what came before it was another's
+                grant = self._renewed(request.previous)  # earlier requests used another token
             elif isinstance(request, Mixed):
                 parts.append([self._allowed(one, grant) for one in request.one_by_one()])
             else:
@@ -93,20 +92,20 @@ class Authorizer:
             return request
         try:
             if grant is None:
-                raise Unauthorized("the token that this was sent with is not valid any more")
+                raise Unauthorized("the token of this request was revoked")
             return grant.admit(request)
         except LogdError as error:
             return RefusedRequest(error)
 
     def _renewed(self, grant: Grant | None) -> Grant | None:
-        """What the same token or certificate proves now."""
+        """The grant that the same token or certificate has now."""
         if self._access is None or grant is None:
             return None
         return self._access.current(grant)
 
 
 def _apart(requests: list[Request], pushed: set[str]) -> Iterator[Request]:
-    """Each push by itself, unless it is known that all of them are allowed."""
+    """Split interleaved pushes, unless all their topics are known to be allowed."""
     for request in requests:
         if isinstance(request, Mixed) and not pushed.issuperset(request.runs):
             yield from request.one_by_one()

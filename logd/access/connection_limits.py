@@ -1,7 +1,7 @@
-"""Who may connect: how many, how many from one address, how many per second.
+"""Limits on connections: in total, per address, and new ones per second.
 
-Counts and decides, for all doors together; knows no sockets and no clock of its own. Always: what
-entered leaves exactly once, and those who were turned away count against nobody.
+They apply to all listeners together. Every connection that enters leaves exactly once, and refused
+connections count towards no limit. Knows neither sockets nor a clock.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from logd.config import Config
 from logd.errors import Busy
 
 log = logging.getLogger("logd")
-_MAX_ANSWERED = 256  # of those turned away, at a time; the others are cut off without a word
+_MAX_ANSWERED = 256  # refused connections at a time that get a reply; the others are aborted
 
 
 class AdmittedConnection(NamedTuple):
-    """One connection's place: from which address, and why it is turned away, if it is."""
+    """A connection that was counted, or refused."""
 
     address: str
-    home: str
+    network: str  # what counts as one address
     refusal: Busy | None = None
-    is_answered: bool = True  # is there time to tell it so?
+    is_answered: bool = True  # the refusal is sent before it is closed
     is_syslog: bool = False
 
 
@@ -35,12 +35,12 @@ class ConnectionLimits:
         self._now_s = now_s
         self.open = 0
         self._syslog_open = 0
-        self.turned_away = 0  # and not gone yet
-        self._by_home: dict[str, int] = {}
+        self.refused = 0  # and not closed yet
+        self._by_network: dict[str, int] = {}
         self._allowed, self._allowed_at_s = float(config.connection_rate), now_s()
 
     def may_begin(self, others: int) -> bool:
-        """Before a TLS handshake, beside so many others: is there a place for it, and a turn?"""
+        """May a TLS handshake begin, with this number of other connections?"""
         config = self.config
         if others >= config.max_connections:
             return False
@@ -48,53 +48,53 @@ class ConnectionLimits:
 
     @property
     def is_full_for_syslog(self) -> bool:
-        """Half of the connections is for the other protocols, however many senders there are."""
+        """Half of the connections are reserved for the other protocols."""
         return self._syslog_open >= max(1, self.config.max_connections // 2)
 
     def enter(
         self, address: str, *, had_turn: bool = False, is_syslog: bool = False
     ) -> AdmittedConnection:
-        entry = AdmittedConnection(address, home(address), is_syslog=is_syslog)
+        entry = AdmittedConnection(address, network(address), is_syslog=is_syslog)
         reason = self._reason(entry, had_turn)
         if reason is not None:
-            self.turned_away += 1
+            self.refused += 1
             refusal = Busy(f"{reason}; retry later", closes=True)
-            return entry._replace(refusal=refusal, is_answered=self.turned_away <= _MAX_ANSWERED)
+            return entry._replace(refusal=refusal, is_answered=self.refused <= _MAX_ANSWERED)
         self.open += 1
         self._syslog_open += is_syslog
-        self._by_home[entry.home] = self._by_home.get(entry.home, 0) + 1
+        self._by_network[entry.network] = self._by_network.get(entry.network, 0) + 1
         log.debug("connection from %s opened; %d are open", address, self.open)
         return entry
 
     def leave(self, entry: AdmittedConnection) -> None:
         if entry.refusal is not None:
-            self.turned_away -= 1
+            self.refused -= 1
             return
         self.open -= 1
         self._syslog_open -= entry.is_syslog
         log.debug("connection from %s closed; %d are open", entry.address, self.open)
-        left = self._by_home[entry.home] - 1
+        left = self._by_network[entry.network] - 1
         if left:
-            self._by_home[entry.home] = left
+            self._by_network[entry.network] = left
         else:
-            del self._by_home[entry.home]
+            del self._by_network[entry.network]
 
     def _reason(self, entry: AdmittedConnection, had_turn: bool) -> str | None:
         config = self.config
         if self.open >= config.max_connections:
             return "too many connections"
         if entry.is_syslog and self.is_full_for_syslog:
-            return "too many syslog connections, which have half of max-connections"
+            return "too many syslog connections; they may use half of max-connections"
         most = config.max_connections_per_address
-        if most and self._by_home.get(entry.home, 0) >= most:
+        if most and self._by_network.get(entry.network, 0) >= most:
             return "too many connections from your address"
         rate = 0 if had_turn else config.connection_rate
         if rate and not self._take_turn(rate):
-            return "too many new connections at a time"
+            return "too many new connections per second"
         return None
 
     def _take_turn(self, rate: int) -> bool:
-        """As many as a second allows may come at once; then they come at the rate."""
+        """A token bucket that holds the connections of one second."""
         now_s = self._now_s()
         self._allowed = min(rate, self._allowed + (now_s - self._allowed_at_s) * rate)
         self._allowed_at_s = now_s
@@ -105,8 +105,8 @@ class ConnectionLimits:
 
 
 @lru_cache(maxsize=1024)
-def home(address: str) -> str:
-    """What counts as one address: of IPv6 the 64 bits that a single machine has to itself."""
+def network(address: str) -> str:
+    """What counts as one address: for IPv6 the /64 network, which one machine can have."""
     if ":" not in address:
         return address
     try:

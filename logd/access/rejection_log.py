@@ -1,9 +1,9 @@
 """Rejected requests in the daemon's log: one line per error code and client address per minute.
 
-The first rejection of a kind is logged at once, the following ones are counted and logged with
-their number when the minute is over. Memory and log are bounded: past `MAX_KINDS` the kinds that
-were seen least recently are forgotten, past `MAX_LINES` per minute only a number is logged. Costs
-nothing while nothing is rejected. Knows no sockets and no clock of its own.
+The first rejection of a kind is logged at once; the following ones are counted, and their number
+is logged at the end of the minute. Memory and log are bounded: above `MAX_KINDS` the oldest kinds
+are forgotten, above `MAX_LINES` per minute only a number is logged. Knows neither sockets nor a
+clock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from logd.errors import LogdError, NotFound, OutOfRange, ShuttingDown
 PERIOD_S = 60.0
 MAX_KINDS = 1024
 MAX_LINES = 100
-_EXPECTED = (NotFound, OutOfRange, ShuttingDown)  # what a correct client meets, too
+_EXPECTED = (NotFound, OutOfRange, ShuttingDown)  # correct clients get these, too
 log = logging.getLogger("logd")
 
 
@@ -38,7 +38,7 @@ class RejectionLog:
         self._since_s = now_s()
 
     def note(self, error: LogdError, client: str, count: int = 1) -> None:
-        """So many requests from this address were answered with this error."""
+        """`count` requests from this address were answered with this error."""
         level = logging.INFO if isinstance(error, _EXPECTED) else logging.WARNING
         self.note_code(error.code, client, error.log_text, level, count)
 
@@ -57,7 +57,7 @@ class RejectionLog:
         self._say(key, kind, f" ({count} times at once)" if count > 1 else "", count)
 
     def report(self) -> None:
-        """Log what was repeated in periods that are over. To be called about once per second."""
+        """Log the repetitions of periods that are over. Called once per second."""
         now_s = self._now_s()
         while self._kinds:
             key, kind = next(iter(self._kinds.items()))

@@ -22,13 +22,14 @@ import msgspec
 from logd.archive.object_stores import ArchiveStore
 from logd.archive.offset_ranges import OffsetRange, common, count, joined
 from logd.errors import ArchiveError
+from logd.wire.requests import TOPIC_NAME
 
 COMMITS = "_commits"
 EVERY = 64  # commits, then one that has everything: so that no reader reads more than these
 FORMAT = 1
 _TRIES = 100  # at a number that others take first
 _NAME = re.compile(rf"{COMMITS}/([0-9]{{20}})\.json")
-_DATA = re.compile(r"topic=[A-Za-z0-9][A-Za-z0-9._-]{0,127}/hour=[0-9T-]{1,32}/[0-9a-f-]+\.parquet")
+_DATA = re.compile(rf"topic={TOPIC_NAME}/hour=[0-9T-]{{1,32}}/[0-9a-f-]+\.parquet")
 
 
 class ArchivedFile(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
-"""How the daemon's own log looks: text for a terminal, JSON for programs, or journald's levels.
+"""The log of the daemon: text for a terminal, JSON for programs, or the format of journald.
 
-Always: a record is one line, a traceback aside, and what clients sent cannot put control
-characters, line ends or a change of writing direction into it. Imports nothing of logd.
+A record is one line, except for its traceback, and text from clients cannot put control characters,
+line ends or a change of writing direction into it. Imports nothing of logd.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TextIO
 
-_LEVELS = {"CRITICAL": 2, "ERROR": 3, "WARNING": 4, "INFO": 6, "DEBUG": 7}  # as syslog counts them
+_LEVELS = {"CRITICAL": 2, "ERROR": 3, "WARNING": 4, "INFO": 6, "DEBUG": 7}  # as in syslog
 _HIDDEN = (
     *range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F),
     *range(0x2066, 0x206A),
@@ -23,7 +23,7 @@ _ESCAPED = {code: ascii(chr(code))[1:-1] for code in _HIDDEN}
 
 
 def set_up(form: str, level: str, environ: Mapping[str, str], stream: TextIO = sys.stderr) -> str:
-    """Send every record to `stream`. Returns the form that was chosen."""
+    """Write every record to `stream`. Returns the format that was chosen."""
     if form == "auto":
         form = choose(environ, stream)
     handler = logging.StreamHandler(stream)
@@ -35,12 +35,12 @@ def set_up(form: str, level: str, environ: Mapping[str, str], stream: TextIO = s
 
 
 def set_level(level: str) -> None:
-    """Leave out what is less severe than this: debug, info, warning or error."""
+    """Log records of this level and above: debug, info, warning or error."""
     logging.getLogger().setLevel(level.upper())
 
 
 def choose(environ: Mapping[str, str], stream: TextIO) -> str:
-    """journald says in JOURNAL_STREAM which file it reads; children inherit it for other files."""
+    """JOURNAL_STREAM names the file that journald reads; child processes inherit it, too."""
     try:
         status = os.fstat(stream.fileno())
     except OSError:
@@ -51,7 +51,7 @@ def choose(environ: Mapping[str, str], stream: TextIO) -> str:
 
 
 def escaped(text: str) -> str:
-    """On one line, whatever it holds."""
+    """The text on one line."""
     return text.translate(_ESCAPED)
 
 
@@ -63,13 +63,13 @@ class TextFormatter(logging.Formatter):
         return escaped(super().formatMessage(record))
 
     def formatException(self, ei: object) -> str:
-        """A traceback stays on lines of its own; what stands in them does not get more."""
+        """A traceback has its own lines, and text in it cannot add others."""
         lines = super().formatException(ei).split("\n")  # type: ignore[arg-type]
         return "\n".join(map(escaped, lines))
 
 
 class JournalFormatter(TextFormatter):
-    """Each line begins with its level; when it came is journald's business."""
+    """Each line begins with its level; journald adds the time."""
 
     def __init__(self) -> None:
         logging.Formatter.__init__(self, "%(message)s")

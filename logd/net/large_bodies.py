@@ -1,9 +1,9 @@
-"""Large bodies: received from the socket straight into the batch's own buffer.
+"""Large bodies: received from the socket directly into the buffer that is written to the file.
 
-A connection starts with the loop's ordinary receiving, which is quickest for small requests. Once
-it sends a large body, this takes over its receiving for good: small requests come through one
-buffer that all connections share, bodies go where they are to stay. Whoever sent a large push is
-likely to send another, so that a command line and its body often come in with one call.
+A connection starts with the loop's ordinary receiving, which is fastest for small requests. After
+its first large body it receives through this protocol: small requests through one buffer that all
+connections share, bodies into their own. A client that sent a large push is likely to send another
+one, so room for a command line and a body of that size is offered to the socket.
 """
 
 from __future__ import annotations
@@ -11,22 +11,19 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol as Interface
 
-from logd.protocol import MAX_LINE_BYTES, Parser
-from logd.wire.requests import Request
+from logd.net.request_input import RequestInput
+from logd.protocol import MAX_LINE_BYTES
 
-# Both shared by all connections: the loop fills one and hands it on before it turns to another.
+# Shared by all connections: the loop fills one and passes it on before it serves another socket.
 _scratch = memoryview(bytearray(8 * 1024))
-_spare = bytearray()  # room for one large push; if nothing comes it is the next one's
+_spare = bytearray()  # room for one large push; if none arrives, the next connection uses it
 
 
-class Receiver(Interface):
-    """The connection behind it."""
-
-    parser: Parser
+class LargeBodyConnection(Interface):
+    input: RequestInput
 
     def data_received(self, data: bytes) -> None: ...
     def feed_large(self, data: memoryview) -> None: ...
-    def received(self, requests: list[Request], size: int) -> None: ...
     def eof_received(self) -> bool: ...
     def connection_lost(self, error: Exception | None) -> None: ...
     def pause_writing(self) -> None: ...
@@ -34,9 +31,8 @@ class Receiver(Interface):
 
 
 class LargeBodyReceiver(asyncio.BufferedProtocol):
-    def __init__(self, connection: Receiver) -> None:
-        self._connection = connection
-        self._parser = connection.parser
+    def __init__(self, connection: LargeBodyConnection) -> None:
+        self._connection, self._parser = connection, connection.input.parser
         self._room: memoryview | None = None
         self._is_likely = False
 
@@ -50,14 +46,14 @@ class LargeBodyReceiver(asyncio.BufferedProtocol):
     def buffer_updated(self, size: int) -> None:
         if self._room is not None:
             self._room = None
-            self._connection.received(self._parser.filled(size), size)
+            self._connection.input.take(self._parser.filled(size), size)
         elif self._is_likely:
             self._take_likely(size)
         else:
             self._connection.data_received(bytes(_scratch[:size]))
 
     def _take_likely(self, size: int) -> None:
-        if 2 * size < len(_spare):  # it is not another one like that, and must not keep so much
+        if 2 * size < len(_spare):  # not another large push: it must not keep a large buffer
             self._parser.likely_bytes = 0
             self._connection.data_received(bytes(memoryview(_spare)[:size]))
         else:
@@ -84,7 +80,7 @@ def _room_for(size: int) -> bytearray:
 
 
 def _taken() -> bytearray:
-    """It stays with whoever has it now."""
+    """The buffer, which belongs to the caller from now on."""
     global _spare
     taken, _spare = _spare, bytearray()
     return taken

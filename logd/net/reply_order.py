@@ -1,7 +1,7 @@
-"""Places in the order of a connection's replies, each for a push or for many.
+"""Reply slots: positions in the order of a connection's replies, each for one push or several.
 
-A slot gets its `reply` when all of it is stored or refused, and tells its connection. Knows nothing
-of sockets or of what a topic is.
+A slot gets its `reply` when all its pushes are stored or refused, and then informs its connection.
+Knows neither sockets nor topics.
 """
 
 from __future__ import annotations
@@ -11,25 +11,24 @@ from itertools import count, repeat
 from typing import Protocol
 
 from logd.errors import LogdError
+from logd.net.reply_encoding import OK_ONE, OK_PAIR
 from logd.storage.write_group import CheckedBatch
 from logd.wire.requests import Mixed, Pushes
-
-_ONE_OK = b"OK %d 1\r\n"
 
 
 class ReplySlot(Protocol):
     reply: bytes | None
-    holds: bool  # nothing behind it may start before it is answered
+    holds: bool  # requests after it start when it is answered
 
 
 class SlotOwner(Protocol):
     def answered(self, slot: ReplySlot) -> None: ...
     def refused(self, error: LogdError, count: int) -> None:
-        """So many pushes were; `answered` is called behind it."""
+        """Called before `answered`, with the number of pushes."""
 
 
 class PushSlot:
-    """A push, or a run of pushes to one topic."""
+    """A push, or consecutive pushes to one topic."""
 
     __slots__ = ("connection", "content", "holds", "messages", "offset", "reply")
     clients = 1
@@ -44,14 +43,14 @@ class PushSlot:
     def stored(self) -> None:
         content = self.content
         if not isinstance(content, Pushes):
-            self.reply = b"OK %d %d\r\n" % (self.offset, self.messages)
+            self.reply = OK_PAIR % (self.offset, self.messages)
         elif content.counts is not None:
-            self.reply = b"OK %d %d\r\n" % (self.offset, content.counts[0])  # a run of one
+            self.reply = OK_PAIR % (self.offset, content.counts[0])  # a single push
         elif len(content.bodies) == 1:
-            self.reply = _ONE_OK % self.offset
+            self.reply = OK_ONE % self.offset
         else:
             count = len(content.bodies)
-            self.reply = (_ONE_OK * count) % tuple(range(self.offset, self.offset + count))
+            self.reply = (OK_ONE * count) % tuple(range(self.offset, self.offset + count))
         self.connection.answered(self)
 
     def refused(self, error: LogdError) -> None:
@@ -62,7 +61,7 @@ class PushSlot:
 
 
 class MixedSlot:
-    """Pushes to several topics by turns: answered when the last of the topics has answered."""
+    """Interleaved pushes to several topics: answered when the last topic has answered."""
 
     __slots__ = ("_mixed", "_replies", "connection", "holds", "reply")
 
@@ -74,7 +73,7 @@ class MixedSlot:
         self._replies: dict[str, Iterator[bytes]] = {}
 
     def settle(self, topic: str, replies: Iterator[bytes]) -> None:
-        """A topic has answered: this is what its pushes get, one by one."""
+        """A topic has answered: `replies` are those to its pushes, in order."""
         self._replies[topic] = replies
         if len(self._replies) == len(self._mixed.runs):
             of = self._replies
@@ -82,8 +81,8 @@ class MixedSlot:
             self.connection.answered(self)
 
 
-class Run:
-    """What one topic gets of it."""
+class MixedRun:
+    """The pushes of a `MixedSlot` to one topic."""
 
     __slots__ = ("_slot", "_topic", "content", "messages", "offset")
     clients = 1
@@ -94,7 +93,7 @@ class Run:
         self.offset, self.messages = 0, len(pushes.bodies)
 
     def stored(self) -> None:
-        self._slot.settle(self._topic, map(_ONE_OK.__mod__, count(self.offset)))
+        self._slot.settle(self._topic, map(OK_ONE.__mod__, count(self.offset)))
 
     def refused(self, error: LogdError) -> None:
         self._slot.connection.refused(error, self.messages)

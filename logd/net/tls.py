@@ -1,8 +1,8 @@
-"""TLS at the doors: the daemon's certificate, and who of the clients must have one.
+"""TLS of the listeners: the certificate of the daemon, and whether clients need one.
 
-The loop does the handshakes. It is given one context for good, and that hands each new connection
-to the one that is current, so that a reload is for new connections, and those that are open go on
-as they began. Past the limit on connections a handshake is not even begun.
+The event loop does the handshakes. It gets one context, which passes each new connection to the
+current one: a reload applies to new connections only. Above the limit of connections no handshake
+begins.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CREDENTIAL = "credential:"
 class ListenerContext(ssl.SSLContext):
     current: ssl.SSLContext
     _admission: ConnectionLimits
-    _sessions: WeakSet[ssl.SSLObject]  # of connections that are open, or on the way to it
+    _sessions: WeakSet[ssl.SSLObject]  # of connections that are open or in a handshake
 
     @classmethod
     def before(cls, admission: ConnectionLimits, current: ssl.SSLContext) -> Self:
@@ -33,7 +33,7 @@ class ListenerContext(ssl.SSLContext):
         return made
 
     def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
-        """What the loop calls when a handshake is to begin."""
+        """Called by the event loop when a handshake begins."""
         if not self._admission.may_begin(len(self._sessions)):
             raise ssl.SSLError("too many connections")  # the loop closes it
         session = self.current.wrap_bio(*arguments, **named)
@@ -51,7 +51,7 @@ def peer_address(transport: asyncio.BaseTransport) -> str:
 
 
 def server_context(certificate: str, key: str, client_ca: str) -> ssl.SSLContext | None:
-    """BadRequest, by the setting's name, where the files are of no use."""
+    """BadRequest, with the name of the setting, if a file is invalid."""
     if not certificate:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -72,15 +72,17 @@ def server_context(certificate: str, key: str, client_ca: str) -> ssl.SSLContext
 
 
 def _no_password() -> str:
-    """Else OpenSSL would ask at the terminal, and the daemon wait for ever."""
-    raise ValueError("the key is encrypted; store it without a passphrase, readable to logd alone")
+    """Otherwise OpenSSL would prompt at the terminal and block the daemon."""
+    raise ValueError("the key is encrypted; store it without a passphrase, readable only by logd")
 
 
 def secret_file(name: str) -> Path:
-    """The file that a setting names: a path, or a credential that systemd has handed over."""
+    """The file that a setting names: a path, or a systemd credential."""
     if not name.startswith(_CREDENTIAL):
         return Path(name)
     directory = os.environ.get("CREDENTIALS_DIRECTORY")
     if not directory:
-        raise BadRequest(f"{name}: no $CREDENTIALS_DIRECTORY is set; see systemd's LoadCredential=")
+        raise BadRequest(
+            f"{name}: $CREDENTIALS_DIRECTORY is not set; see systemd's LoadCredential="
+        )
     return Path(directory) / Path(name.removeprefix(_CREDENTIAL)).name

@@ -83,9 +83,10 @@ class TopicCursors:
             )
         return NotFound(f"no cursor {name} in this topic; COMMIT creates it")
 
-    def rows(self, next_: int) -> list[str]:
+    def rows(self, next_: int) -> list[tuple[str, int, int, int]]:
+        """Name, offset, lag and time of the last commit of each cursor."""
         return [
-            f"{name} {place.offset} {lag(place.offset, next_)} {place.time_ms}\n"
+            (name, place.offset, lag(place.offset, next_), place.time_ms)
             for name, place in sorted(self.cursors.items())
         ]
 

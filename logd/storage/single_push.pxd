@@ -1,4 +1,4 @@
-# Types for express.py, where it is compiled. Nothing here changes what it does.
+# Types for single_push.py when it is compiled. They do not change what it does.
 
 import cython
 
@@ -10,7 +10,9 @@ cdef class SinglePushes:
     cdef public object offset
     cdef public list waiting
 
-    @cython.locals(offset=cython.longlong, first=cython.longlong, who=Express, sockets=list)
+    @cython.locals(
+        offset=cython.longlong, first=cython.longlong, connection=SinglePushConnection, sockets=list
+    )
     cpdef stored(self)
 
 
@@ -23,31 +25,31 @@ cdef class Singles:
     cdef public Py_ssize_t call_at
     cdef public bint is_open
 
-    cpdef add(self, bytes body, who)
+    cpdef add(self, bytes body, connection)
 
 
-cdef class Express:
-    cdef public bytes _again_prefix
-    cdef public object _again_most
-    cdef public Singles _again_singles
-    cdef public dict _ways
-    cdef public int _socket
-    cdef public object _write
-    cdef public object _unwritten
-    cdef public object _queue
-    cdef public object _slots
-    cdef public bint _held
-    cdef public bint _single_is_sent
-    cdef public object _single_slot
-    cdef public bint _write_is_paused
-    cdef public bint _read_is_paused
-    cdef public bint _ending
-    cdef public bint _closing
-    cdef public bint _is_active
+cdef class SinglePushConnection:
+    cdef public bytes route_prefix
+    cdef public object route_max_bytes
+    cdef public Singles route
+    cdef public dict routes
+    cdef public int socket_fd
+    cdef public object write
+    cdef public object unwritten_bytes
+    cdef public object queue
+    cdef public object slots
+    cdef public bint is_held
+    cdef public bint has_single
+    cdef public object single_slot
+    cdef public bint is_write_paused
+    cdef public bint is_read_paused
+    cdef public bint is_ending
+    cdef public bint is_closing
+    cdef public bint is_active
 
     @cython.locals(singles=Singles, prefix=bytes)
     cpdef take_single(self, bytes data)
     cpdef int single_stored(self, long long offset)
 
 
-cpdef answer_one(Express who, long long offset)
+cpdef answer_one(SinglePushConnection connection, long long offset)

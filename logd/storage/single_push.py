@@ -1,12 +1,12 @@
 # cython: language_level=3, annotation_typing=False
-"""The way of single messages: plain pushes of one small message from clients that wait each time.
+"""The fast path of single pushes: one small message per request, from clients that wait each time.
 
-That is how most programs log, and there is no batch in it to share the work. So nothing is made for
-such a push, no request, no slot, no reply object: its connection hands the message to the topic and
-is called back with the offset. To the topic all that came in one turn is one push.
+Most programs log like this, and no batch shares the cost. So no request, reply slot or reply object
+is made for such a push: the connection passes the message to the topic, which calls it back with
+the offset. All single pushes of one turn of the event loop are one push to the topic.
 
-This file is plain Python. Where there is a compiler it is also compiled, by Cython, with the types
-that express.pxd adds; then it is twice as fast and does the same. Imports no asyncio, no sockets.
+This file is plain Python. If there is a compiler, Cython compiles it with the types in
+single_push.pxd: it then does the same in half the time. Imports neither asyncio nor sockets.
 """
 
 from __future__ import annotations
@@ -22,24 +22,27 @@ from logd.wire.requests import Pushes, one_push
 
 try:
     from logd._native import answer
-except ImportError:  # no compiler where this was installed
+except ImportError:  # installed without a compiler
 
     def answer(sockets: list[int], offset: int, /) -> list[tuple[int, int]]:
-        """Tell each of these sockets its offset, counting up, unless it is -1. Which of them could
-        not take all of that now, and how much of it they took: here, none take anything."""
+        """Send each socket its offset, which increases by one per socket; -1 is left out. Returns
+        the sockets that did not accept the whole reply, by index, with the bytes they accepted.
+        This version sends nothing."""
         return [(i, 0) for i, socket in enumerate(sockets) if socket >= 0]
 
 
 _MAX_PREFIX_BYTES = 140  # a verb and a topic
-_MAX_WAYS = 64
+_MAX_ROUTES = 64
 
 
 class SinglePushes:
-    """A pending push that stands for many: a batch's worth of them."""
+    """A pending push that consists of single pushes of several connections: at most one batch."""
 
     __slots__ = ("clients", "content", "messages", "offset", "waiting")
 
-    def __init__(self, topic: str, bodies: list[bytes], waiting: list[Express]) -> None:
+    def __init__(
+        self, topic: str, bodies: list[bytes], waiting: list[SinglePushConnection]
+    ) -> None:
         self.content: Pushes | CheckedBatch = Pushes(topic, [b"".join(bodies)], [len(bodies)])
         self.waiting = waiting
         self.clients = len(waiting)
@@ -48,45 +51,45 @@ class SinglePushes:
     def stored(self) -> None:
         offset = first = self.offset
         sockets = []
-        for who in self.waiting:
-            sockets.append(who.single_stored(offset))
+        for connection in self.waiting:
+            sockets.append(connection.single_stored(offset))
             offset += 1
         for i, sent in answer(sockets, first):
-            self.waiting[i].single_unsent(first + i, sent)
+            self.waiting[i].finish_single_reply(first + i, sent)
 
     def refused(self, error: LogdError) -> None:
-        for who in self.waiting:
-            who.single_refused(error)
+        for connection in self.waiting:
+            connection.single_refused(error)
 
 
 class Singles:
-    """What has come in for one topic and was not taken yet. It calls when there are `call_at`."""
+    """The single pushes to one topic that are not written yet. Calls `call` at every `call_at`."""
 
     def __init__(self, topic: str, call: Callable[[], object]) -> None:
         self._topic, self._call = topic, call
         self._bodies: list[bytes] = []
-        self._waiting: list[Express] = []
+        self._waiting: list[SinglePushConnection] = []
         self._size = 0
         self.call_at = 1
-        self.is_open = True  # else the topic wants to refuse each push itself
+        self.is_open = True  # False: the topic refuses pushes and needs to see each of them
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, body: bytes, who: Express) -> None:
+    def add(self, body: bytes, connection: SinglePushConnection) -> None:
         self._bodies.append(body)
-        self._waiting.append(who)
+        self._waiting.append(connection)
         self._size += len(body)
         if len(self._bodies) == self.call_at:
             self._call()
 
-    def take_one(self) -> tuple[bytes, Express]:
-        """The only one there is."""
+    def take_one(self) -> tuple[bytes, SinglePushConnection]:
+        """The push, if there is exactly one."""
         self._size = 0
         return self._bodies.pop(), self._waiting.pop()
 
     def take(self) -> list[SinglePushes]:
-        """All of them, as pushes of one batch at most."""
+        """All of them, as pending pushes of at most one batch each."""
         bodies, waiting, size = self._bodies, self._waiting, self._size
         self._bodies, self._waiting, self._size, self.call_at = [], [], 0, 1
         if size <= JOIN_BYTES:
@@ -98,114 +101,127 @@ class Singles:
         ]
 
 
-class Express:
-    """The part of a connection that single messages meet. What they wait for is said by flags."""
+class SinglePushConnection:
+    """The compiled base class of a connection.
+
+    It holds the state that decides whether a single push may pass: it may if nothing before it is
+    unanswered. The subclass maintains that state and handles all other input.
+    """
 
     def __init__(self) -> None:
-        self._again_prefix, self._again_most = b"", 0  # how a push may begin, how large it may be
-        self._again_singles: Singles | None = None  # of the topic that it goes to; None: parse all
-        self._ways: dict[bytes, Singles] = {}  # the same of some of those that came before
-        self._socket = -1  # for short answers, past the transport; -1 if that cannot be
-        self._write: Callable[[bytes], object] = _nowhere
-        self._unwritten: Callable[[], int] = _nothing  # bytes that the transport still holds
-        self._queue: deque[Any] = deque()  # requests that are not started yet
-        self._slots: deque[Any] = deque()  # pushes under way, in order
-        self._held = False  # by a command that must be answered before the next starts
-        self._single_is_sent = False  # one message is under way without a slot
-        self._single_slot: Any = None  # its slot, once something came behind it
-        self._write_is_paused = False
-        self._read_is_paused = False
-        self._ending = False  # a refusal closes the connection once all before it is answered
-        self._closing = False
-        self._is_active = True  # since the last sweep
+        self.route_prefix, self.route_max_bytes = b"", 0  # of the last single push
+        self.route: Singles | None = None  # to its topic; None: parse everything
+        self.routes: dict[bytes, Singles] = {}  # by prefix, of recent single pushes
+        self.socket_fd = -1  # for short replies that bypass the transport; -1: not possible
+        self.write: Callable[[bytes], object] = _discard
+        self.unwritten_bytes: Callable[[], int] = _zero  # in the transport's buffer
+        self.queue: deque[Any] = deque()  # requests that have not started
+        self.slots: deque[Any] = deque()  # unanswered pushes, in order
+        self.is_held = False  # by a command that must be answered before the next one starts
+        self.has_single = False  # a single push is unanswered
+        self.single_slot: Any = None  # its reply slot, if another request followed it
+        self.is_write_paused = False
+        self.is_read_paused = False
+        self.is_ending = False  # an error closes the connection once its predecessors are answered
+        self.is_closing = False
+        self.is_active = True  # since the last check of timeouts
 
     def data_received(self, data: bytes) -> None:
-        """What the loop calls. Anything but a single message goes to `feed`."""
+        """Called by the event loop. Anything but a single push goes to `feed`."""
         if not self.take_single(data):
             self.feed(data)
 
-    def feed(self, data: bytes) -> None:
-        raise NotImplementedError
-
     def take_single(self, data: bytes) -> bool:
-        """Take a single message to its topic, if it is one and nothing is under way before it."""
+        """Pass `data` to its topic if it is one single push and nothing before it is unanswered."""
         if (
-            self._single_is_sent or self._slots or self._held or self._queue
-            or self._write_is_paused or self._ending or self._closing
+            self.has_single or self.slots or self.is_held or self.queue
+            or self.is_write_paused or self.is_ending or self.is_closing
         ):  # fmt: skip
             return False
-        singles = self._again_singles
+        singles = self.route
         if singles is None:
             return False
-        body = one_push(data, self._again_prefix, self._again_most)
+        body = one_push(data, self.route_prefix, self.route_max_bytes)
         if body is None:
             prefix = data[: data.find(b" ", 5, _MAX_PREFIX_BYTES) + 1]
-            singles = self._ways.get(prefix)
+            singles = self.routes.get(prefix)
             if singles is None:
                 return False
-            body = one_push(data, prefix, self._again_most)
+            body = one_push(data, prefix, self.route_max_bytes)
             if body is None:
                 return False
-            self._again_prefix, self._again_singles = prefix, singles
+            self.route_prefix, self.route = prefix, singles
         if not singles.is_open:
             return False
-        self._is_active = self._single_is_sent = True
+        self.is_active = self.has_single = True
         singles.add(body, self)
         return True
 
-    def show_way(self, prefix: bytes, most: int, singles: Singles) -> None:
-        """Single messages that begin like this are for this topic, from now on."""
-        if len(self._ways) == _MAX_WAYS:
-            self._ways.clear()
-        self._ways[prefix] = self._again_singles = singles
-        self._again_prefix, self._again_most = prefix, most
+    def add_route(self, prefix: bytes, max_bytes: int, singles: Singles) -> None:
+        """From now on, single pushes that start with `prefix` go to this topic."""
+        if len(self.routes) == _MAX_ROUTES:
+            self.routes.clear()
+        self.routes[prefix] = self.route = singles
+        self.route_prefix, self.route_max_bytes = prefix, max_bytes
+
+    def remove_routes(self) -> None:
+        self.route = None
+        self.routes.clear()
 
     def single_stored(self, offset: int) -> int:
-        """The socket to answer on, next of all; -1 where that is done or not wanted any more."""
-        slot = self._single_slot
-        self._single_is_sent = False
+        """The socket to reply on before anything else is sent; -1: no reply, or it was sent."""
+        slot = self.single_slot
+        self.has_single = False
         if slot is not None:
-            self._single_slot = None
+            self.single_slot = None
             slot.offset = offset
             slot.stored()
-        elif not self._closing:
-            if self._socket >= 0 and not self._read_is_paused and not self._unwritten():
-                return self._socket
-            self.single_unsent(offset, 0)
-            if self._read_is_paused:
-                self._advance()
+        elif not self.is_closing:
+            if self.socket_fd >= 0 and not self.is_read_paused and not self.unwritten_bytes():
+                return self.socket_fd
+            self.finish_single_reply(offset, 0)
+            if self.is_read_paused:
+                self.advance()
         return -1
 
-    def single_unsent(self, offset: int, sent: int) -> None:
-        """The socket did not take the answer, or not all of it: the transport will see to it."""
-        self._write((b"OK %d 1\r\n" % offset)[sent:])
-
     def single_refused(self, error: LogdError) -> None:
-        self._settle_single()
-        slot, self._single_slot, self._single_is_sent = self._single_slot, None, False
+        self.reserve_single_slot()
+        slot, self.single_slot, self.has_single = self.single_slot, None, False
         slot.refused(error)
 
-    def _settle_single(self) -> None:
-        """Give a single message that is under way a slot, so that others can queue behind it."""
-        if self._single_is_sent and self._single_slot is None:
-            self._single_slot = self._slot_for_single()
+    def reserve_single_slot(self) -> None:
+        """Give an unanswered single push a reply slot, so that other requests can follow it."""
+        if self.has_single and self.single_slot is None:
+            self.single_slot = self.make_single_slot()
 
-    def _slot_for_single(self) -> Any:
+    # -- the subclass ---------------------------------------------------------------------------
+
+    def feed(self, data: bytes) -> None:
+        """Any other input."""
         raise NotImplementedError
 
-    def _advance(self) -> None:
+    def make_single_slot(self) -> Any:
+        """A slot for a push of one message, appended to `slots`."""
+        raise NotImplementedError
+
+    def finish_single_reply(self, offset: int, sent: int) -> None:
+        """Write the reply, except for the bytes that the socket has accepted already."""
+        raise NotImplementedError
+
+    def advance(self) -> None:
+        """Start requests that had to wait."""
         raise NotImplementedError
 
 
-def answer_one(who: Express, offset: int) -> None:
-    """A single message was stored here, by itself."""
-    for _, sent in answer([who.single_stored(offset)], offset):
-        who.single_unsent(offset, sent)
+def answer_one(connection: SinglePushConnection, offset: int) -> None:
+    """Reply to a single push that was written by itself."""
+    for _, sent in answer([connection.single_stored(offset)], offset):
+        connection.finish_single_reply(offset, sent)
 
 
-def _nothing() -> int:
+def _zero() -> int:
     return 0
 
 
-def _nowhere(data: bytes) -> None:
-    """Before there is a transport, nothing is written."""
+def _discard(data: bytes) -> None:
+    """There is no transport yet."""

@@ -1,4 +1,4 @@
-"""The service for coroutines: ask, and await the answer. What HTTP's routes are made of."""
+"""The service for coroutines: the HTTP routes await its replies."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from logd.batch import Read as ReadAt
 from logd.errors import LogdError, ShuttingDown
 from logd.net.long_poll import LongPoll
 from logd.partition import Slice
-from logd.service import Service, ServiceReply
+from logd.service import BatchesReply, ErrorReply, Reply, Service, StatsReply
 from logd.storage.write_group import CheckedBatch
 from logd.topic import Topic
 from logd.wire.commands import Pushed
-from logd.wire.replies import parse_head
-from logd.wire.requests import Push, Pushes, Read, Request, Tail
+from logd.wire.requests import Push, Pushes, Read, Request, Stats, Tail
 
 T = TypeVar("T")
+R = TypeVar("R")
 _UNCHECKED = CheckedBatch(b"", LINES, 0, "")
 
 
-class _Asked:
-    """A door for one question. A question that waits ends with whoever waits for it."""
+class _AwaitedReply:
+    """One command whose reply is awaited. A READ that waits ends when its caller is cancelled."""
 
     def __init__(self, service: Service) -> None:
-        self.answer: asyncio.Future[ServiceReply] = asyncio.get_running_loop().create_future()
+        self.answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._service = service
 
-    def reply(self, reply: ServiceReply) -> None:
+    def reply(self, reply: Reply) -> None:
         if not self.answer.done():
             self.answer.set_result(reply)
 
-    def waits(self, topic: Topic, offset: int, read: Read) -> None:
-        waiting = LongPoll(self._service, self)
-        waiting.begin(topic, offset, read)
-        self.answer.add_done_callback(lambda _: waiting.end())
+    def wait_for_messages(self, topic: Topic, offset: int, read: Read) -> None:
+        long_poll = LongPoll(self._service, self)
+        long_poll.begin(topic, offset, read)
+        self.answer.add_done_callback(lambda _: long_poll.end())
 
 
 class _Pushing:
@@ -63,7 +63,7 @@ class _Pushing:
 
 
 class Planned(NamedTuple):
-    """The answer to a READ, not read yet: `read` reads what is at a position of its batches."""
+    """The batches of a READ, which are not in memory yet: `read` reads at a position of them."""
 
     offset: int
     messages: int
@@ -72,7 +72,7 @@ class Planned(NamedTuple):
 
 
 class AsyncService:
-    """For everybody; `by` gives the same for somebody who may not do everything."""
+    """The service without access control; `by` returns it limited to the rights of a grant."""
 
     def __init__(
         self, service: Service, grant: Grant | None = None, whole: AsyncService | None = None
@@ -80,46 +80,35 @@ class AsyncService:
         self.service = service
         self.stopping = False
         self._grant, self._whole = grant, whole or self
-        self._access: Access | None = None  # what `grant` was found in
+        self._access: Access | None = None  # the access file that `grant` comes from
 
     def by(self, grant: Grant | None) -> AsyncService:
-        asking = AsyncService(self.service, grant, self._whole)
-        asking._access = self.service.access
-        return asking
+        limited = AsyncService(self.service, grant, self._whole)
+        limited._access = self.service.access
+        return limited
 
     def check(self, request: Request) -> Request:
-        """What may be asked of this request now; raises where it may not be asked any more."""
+        """The request, limited to what the grant may see; raises if it is not allowed now."""
         if self._whole.stopping:
             raise ShuttingDown("the daemon is stopping; try again in a moment")
-        if self.service.access is not self._access:
-            self._judge_again()
+        access = self.service.access
+        if access is not self._access:  # it was reloaded
+            self._grant = access.renewed(self._grant) if access is not None else None
+            self._access = access
         return request if self._grant is None else self._grant.admit(request)
 
-    def _judge_again(self) -> None:
-        """After a reload of the access file."""
-        access = self.service.access
-        if access is not None:
-            self._grant = access.renewed(self._grant)
-        else:
-            self._grant = None
-        self._access = access
-
-    async def reply(self, request: Request) -> ServiceReply:
-        """The answer to any command but a push; raises what it is refused with."""
-        asked = _Asked(self.service)
-        self.service.handle(self.check(request), asked)
-        reply = await asked.answer
-        if reply.error is not None:
+    async def reply(self, request: Request, kind: type[R]) -> R:
+        """The reply to a command other than PUSH, which is of this kind; raises its rejection."""
+        pending = _AwaitedReply(self.service)
+        self.service.handle(self.check(request), pending)
+        reply = await pending.answer
+        if isinstance(reply, ErrorReply):
             raise reply.error
+        assert isinstance(reply, kind)
         return reply
 
-    async def text(self, request: Request) -> bytes:
-        """What STATS, TOPICS and their kind answer; raises what they are refused with."""
-        head, _, body = (await self.reply(request)).head.partition(b"\n")
-        answer = parse_head(head)
-        if isinstance(answer, LogdError):
-            raise answer
-        return body
+    async def stats(self, topic: str | None = None) -> dict[str, Any]:
+        return (await self.reply(Stats(topic), StatsReply)).values
 
     async def push(self, push: Push) -> Pushed:
         self.check(push)
@@ -128,24 +117,19 @@ class AsyncService:
         return await pushing.answer
 
     async def planned(self, read: Read | Tail) -> Planned:
-        """Whole batches, and how to read them; nothing of a large reply is in memory."""
-        reply = await self.reply(read)
-        head, _, body = reply.head.partition(b"\n")
-        answer = parse_head(head)
-        if isinstance(answer, LogdError):
-            raise answer
-        offset, messages, size = answer[1]
-        read_at = _reading(reply.slices) if reply.slices else reading(body)
-        return Planned(offset, messages, size, read_at)
+        """Whole batches, and how to read them. A large reply is never in memory as a whole."""
+        reply = await self.reply(read, BatchesReply)
+        read_at = _reading(reply.slices) if reply.slices else reading(b"".join(reply.buffers))
+        return Planned(reply.offset, reply.messages, reply.size, read_at)
 
     async def compute(self, work: Callable[[], T]) -> T:
-        """Run it on a thread for work that takes the processor, and wait."""
+        """Run CPU-bound work on a thread and await its result."""
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.service.scheduler.offload_cpu(work, partial(_settle, result))
         try:
             return await result
         finally:
-            del result  # or an error, its traceback and the body that it is about keep each other
+            del result  # an error, its traceback and the request's body would form a cycle
 
 
 def _settle(result: asyncio.Future[T], value: Any, error: BaseException | None) -> None:
@@ -158,8 +142,7 @@ def _settle(result: asyncio.Future[T], value: Any, error: BaseException | None) 
 
 
 def _reading(slices: tuple[Slice, ...]) -> ReadAt:
-    """Reads may wait for the disk. One that starts in a slice ends with it: batches do not span
-    slices."""
+    """A read may wait for the disk, and ends with the slice it starts in: no batch spans two."""
     ends = list(accumulate(part.size for part in slices))
 
     def read(position: int, size: int) -> bytes:

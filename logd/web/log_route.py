@@ -1,71 +1,69 @@
-"""`POST /log`: the line protocol in a request's body, its replies in the response.
+"""`POST /log`: the line protocol in the body of a request, and its replies in the response.
 
-The body is fed to a connection like any other, with this pair of streams in place of a socket. So
-order, limits, time-outs and memory are those of the line protocol: when replies are not taken, no
-more of the body is read.
+The body is fed to a `Connection` whose transport is the HTTP exchange. So order, limits, timeouts
+and memory are those of the line protocol: while the client reads no replies, its body is not read.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from logd.access.access_file import Grant
-from logd.net.authorized_connection import GatedConnection
-from logd.net.buffered_reply import CopyingConnection
+from logd.net.connection import Connection
+from logd.net.large_replies import BufferedSender
 from logd.tcp import Connections
 
 _HIGH_BYTES = 64 * 1024  # of replies that wait to be sent
-_LONG_HIGH_BYTES = 16 * 1024  # the same once a response has begun: more may wait in the socket
-_PIECE_BYTES = 32 * 1024  # of a large reply; up to four may be on their way
-_SOON_S = 0.5
+_LONG_HIGH_BYTES = 16 * 1024  # the same after the response has started: more is in the socket
+_PIECE_BYTES = 32 * 1024  # of a large reply; up to four are buffered
+_SHORT_S = 0.5  # a response that takes longer is sent in chunks
 
 Receive = Any
 Send = Any
 
 
-class _Streams(asyncio.Transport):
-    """As much of a transport as a connection uses."""
+class LogExchange(asyncio.Transport):
+    """The part of a transport that a connection uses, on top of an HTTP request."""
 
-    def __init__(self, address: str, abort_connection: Callable[[], None]) -> None:
+    def __init__(self, connection: Connection, abort_http: Callable[[], None]) -> None:
         super().__init__()
-        self.address = address
-        self._abort_connection = abort_connection
+        self._connection, self._abort_http = connection, abort_http
         self.out = bytearray()
         self.may_read = asyncio.Event()
         self.may_read.set()
         self.changed = asyncio.Event()
         self.is_closed = self.is_aborted = self.is_late = False
-        self._high = _HIGH_BYTES
+        self._high_bytes = _HIGH_BYTES
         self._is_paused = False
-        self.connection: CopyingConnection | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.out += data
         self.changed.set()
-        if len(self.out) > self._high and not self._is_paused and self.connection is not None:
-            self._is_paused = True
-            self.connection.pause_writing()
+        self._pause_if_full()
 
-    def taken(self) -> bytes:
-        """What is to be sent next."""
+    def _pause_if_full(self) -> None:
+        if len(self.out) > self._high_bytes and not self._is_paused:
+            self._is_paused = True
+            self._connection.pause_writing()
+
+    def take(self) -> bytes:
+        """The bytes to send next."""
         out = bytes(self.out)
         self.out.clear()
         self.changed.clear()
-        if self._is_paused and self.connection is not None:
+        if self._is_paused:
             self._is_paused = False
-            self.connection.resume_writing()
+            self._connection.resume_writing()
         return out
 
     def get_write_buffer_size(self) -> int:
         return len(self.out)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._high = _HIGH_BYTES if high is None else high
-        if len(self.out) > self._high and not self._is_paused and self.connection is not None:
-            self._is_paused = True
-            self.connection.pause_writing()
+        self._high_bytes = _HIGH_BYTES if high is None else high
+        self._pause_if_full()
 
     def pause_reading(self) -> None:
         self.may_read.clear()
@@ -84,137 +82,98 @@ class _Streams(asyncio.Transport):
         self.may_read.set()
         self.changed.set()
 
-    def hurry(self) -> None:
-        """What is here should be sent, even if there is more to come."""
+    def send_early(self) -> None:
+        """Start the response, even if it is incomplete."""
         self.is_late = True
         self.changed.set()
 
     def abort(self) -> None:
+        """Break off the response, even if the client reads nothing."""
         self.is_aborted = True
         self.close()
-
-    def cut(self) -> None:
-        """End the response where it is, even if its client takes nothing."""
-        self.abort()
-        self._abort_connection()
+        self._abort_http()
 
     def is_closing(self) -> bool:
         return self.is_closed
 
 
-class Exchange(CopyingConnection):
-    """A connection without a socket."""
-
-    piece_bytes = _PIECE_BYTES
-
-    def __init__(self, connections: Connections, streams: _Streams) -> None:
-        super().__init__(connections)
-        self._is_bulky = True  # it has no socket to receive from
-        self._streams = streams
-        streams.connection = self
-        self._transport = streams
-        self._write = streams.write
-        connections.open.add(self)
-
-    @property
-    def client(self) -> str:
-        return self._streams.address
-
-    def abandon(self) -> None:
-        """The client is gone."""
-        self._streams.abort()
-
-    def end(self) -> None:
-        """A reply that is not whole must not look as if it were."""
-        if self._copying is not None:
-            self._closing = True
-            self._streams.cut()
-        else:
-            super().end()
-
-
-class GatedExchange(GatedConnection, Exchange):
-    def __init__(self, connections: Connections, streams: _Streams, grant: Grant | None) -> None:
-        Exchange.__init__(self, connections, streams)
-        self.open_gate(grant)
-
-
 async def post_log(connections: Connections, scope: Any, receive: Receive, send: Send) -> None:
-    """Serve one request. What a short one gets is sent as a whole, with its length."""
-    streams = _Streams(scope["client"][0] if scope["client"] else "", scope["abort"])
-    if connections.is_gated:
-        exchange: Exchange = GatedExchange(connections, streams, scope.get("grant"))
-    else:
-        exchange = Exchange(connections, streams)
+    """Serve one request. A short response is sent with its length."""
+    connection = Connection(connections)
+    exchange = LogExchange(connection, scope["abort"])
+    address = scope["client"][0] if scope["client"] else ""
+    make_sender = partial(BufferedSender, piece_bytes=_PIECE_BYTES)
+    connection.open(exchange, address, connections.authorizer(scope.get("grant")), make_sender)
     feeding: asyncio.Task[None] | None = None
     try:
-        more = _feed(exchange, await receive())
-        if more or not await _answer_short(streams, send):
-            feeding = asyncio.ensure_future(_feed_rest(exchange, streams, receive, more))
-            await _answer_long(streams, send, scope["is_gone"])
+        more = _feed(connection, exchange, await receive())
+        if more or not await _answer_short(exchange, send):
+            feeding = asyncio.ensure_future(_feed_rest(connection, exchange, receive, more))
+            await _answer_long(exchange, send, scope["is_gone"])
     finally:
         if feeding is not None:
             feeding.cancel()
-        exchange.connection_lost(None)
-    if streams.is_aborted:  # by a client that is gone or too slow, or by a disk that fails
-        scope["abort"]()
+        connection.connection_lost(None)
+    if exchange.is_aborted:  # the client has disconnected or is too slow, or the disk fails
         while (await receive())["type"] != "http.disconnect":
             pass
 
 
-def _feed(exchange: Exchange, message: Any) -> bool:
-    """Hand over a piece of the body; is there more?"""
+def _feed(connection: Connection, exchange: LogExchange, message: Any) -> bool:
+    """Pass on a piece of the body. Is there more?"""
     if message["type"] == "http.disconnect":
-        exchange.abandon()
+        exchange.abort()
         return False
     if body := message.get("body"):
-        exchange.data_received(body)
+        connection.data_received(body)
     if message.get("more_body"):
         return True
-    exchange.eof_received()
+    connection.eof_received()
     return False
 
 
-async def _feed_rest(exchange: Exchange, streams: _Streams, receive: Receive, more: bool) -> None:
-    """The rest of the body, and then the end of the client."""
-    while more and not streams.is_closed:
-        await streams.may_read.wait()
-        more = _feed(exchange, await receive())
+async def _feed_rest(
+    connection: Connection, exchange: LogExchange, receive: Receive, more: bool
+) -> None:
+    """Pass on the rest of the body, then wait for the client to disconnect."""
+    while more and not exchange.is_closed:
+        await exchange.may_read.wait()
+        more = _feed(connection, exchange, await receive())
     while (await receive())["type"] != "http.disconnect":
         pass
-    streams.abort()
+    exchange.abort()
 
 
-async def _answer_short(streams: _Streams, send: Send) -> bool:
-    """The whole body is here: if its answer comes soon it is sent in one piece, with its length."""
-    timer = asyncio.get_running_loop().call_later(_SOON_S, streams.hurry)
-    while not streams.is_closed and not streams.is_late and len(streams.out) <= _HIGH_BYTES:
-        streams.changed.clear()
-        await streams.changed.wait()
+async def _answer_short(exchange: LogExchange, send: Send) -> bool:
+    """Send the response in one piece, if it is short and complete soon after the body."""
+    timer = asyncio.get_running_loop().call_later(_SHORT_S, exchange.send_early)
+    while not exchange.is_closed and not exchange.is_late and len(exchange.out) <= _HIGH_BYTES:
+        exchange.changed.clear()
+        await exchange.changed.wait()
     timer.cancel()
-    if not streams.is_closed:
-        streams.changed.set()
+    if not exchange.is_closed:
+        exchange.changed.set()
         return False
-    if not streams.is_aborted:
-        out = streams.taken()
+    if not exchange.is_aborted:
+        out = exchange.take()
         await send(_start((b"content-length", b"%d" % len(out))))
         await send({"type": "http.response.body", "body": out})
     return True
 
 
-async def _answer_long(streams: _Streams, send: Send, is_gone: Callable[[], bool]) -> None:
-    """Send replies as they come. A client that is gone shows here, while its body is not read."""
-    streams.set_write_buffer_limits(high=_LONG_HIGH_BYTES)
+async def _answer_long(exchange: LogExchange, send: Send, is_gone: Callable[[], bool]) -> None:
+    """Send replies as they come. Notices a client that has disconnected while its body waits."""
+    exchange.set_write_buffer_limits(high=_LONG_HIGH_BYTES)
     await send(_start())
-    while not streams.is_closed or streams.out:
-        await streams.changed.wait()
+    while not exchange.is_closed or exchange.out:
+        await exchange.changed.wait()
         if is_gone():
-            streams.abort()
-        if streams.is_aborted:
+            exchange.abort()
+        if exchange.is_aborted:
             return
-        if out := streams.taken():
+        if out := exchange.take():
             await send({"type": "http.response.body", "body": out, "more_body": True})
-            await asyncio.sleep(0)  # nothing above waits while the client reads quickly
+            await asyncio.sleep(0)  # otherwise a client that reads quickly would keep the loop
     await send({"type": "http.response.body", "body": b""})
 
 

@@ -16,7 +16,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from logd.service import VERSION, Service
+from logd import __version__
+from logd.service import Service
 
 MAX_TOPICS = 200
 OTHER = "_other"  # no topic can be called that
@@ -51,7 +52,7 @@ class ServiceCollector(Collector):
     def _of_the_daemon(self) -> Iterator[Metric]:
         service, topics = self._service, list(self._service.store.topics.values())
         info = GaugeMetricFamily("logd_build_info", "Which logd this is", labels=["version"])
-        info.add_metric([VERSION], 1)
+        info.add_metric([__version__], 1)
         yield info
         uptime_s = time.time() - service.started_at
         faulted = sum(bool(topic.damages) for topic in topics)

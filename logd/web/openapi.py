@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from logd import __version__
 from logd.batch import MAX_NUMBER
 from logd.errors import BY_CODE
-from logd.service import VERSION
+from logd.wire.requests import TOPIC_NAME
 
 Schema = dict[str, Any]
 
@@ -16,7 +17,6 @@ _TEXT: Schema = {"type": "string"}
 _BINARY: Schema = {"type": "string", "format": "binary"}
 _OFFSET: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_NUMBER}
 _ANY: Schema = {"type": "object"}
-_NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 _ERROR: Schema = {
     "type": "object",
     "properties": {"error": {"type": "string", "enum": list(BY_CODE)}, "text": _TEXT},
@@ -65,9 +65,9 @@ def _body(**schemas: Schema) -> Schema:
 
 _WHERE = {"type": "string", "pattern": "^(first|next|@?(0|[1-9][0-9]{0,17}))$"}
 _ID = {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}:[1-9][0-9]{0,17}$"}
-_TOPIC = _parameter("topic", "path", {"type": "string", "pattern": f"^{_NAME}$"})
+_TOPIC = _parameter("topic", "path", {"type": "string", "pattern": f"^{TOPIC_NAME}$"})
 _TOPIC["example"] = "app"
-_INDEX = _parameter("index", "path", {"type": "string", "pattern": f"^{_NAME}$"})
+_INDEX = _parameter("index", "path", {"type": "string", "pattern": f"^{TOPIC_NAME}$"})
 _QUERY = [
     _parameter("from", "query", _WHERE, "an offset, first, next, or @<unix ms>"),
     _parameter("since", "query", _TEXT, "a time instead: ISO 8601, or unix ms"),
@@ -190,7 +190,7 @@ PATHS["/readyz"]["get"]["responses"]["503"] = {
 
 DOCUMENT: dict[str, Any] = {
     "openapi": "3.1.0",
-    "info": {"title": "logd", "version": VERSION, "license": {"name": "MIT"}},
+    "info": {"title": "logd", "version": __version__, "license": {"name": "MIT"}},
     "paths": PATHS,
     "security": [{}, {"token": []}, {"password": []}],  # which of them, the daemon's settings say
     "components": {

@@ -31,7 +31,7 @@ from logd.web.batch_rendering import (
 from logd.web.read_threads import ReadThreads
 from logd.wire.commands import Batches
 from logd.wire.read_state import Gap, ReadState, Rewind
-from logd.wire.requests import At, Read, Stats, Where, number, where
+from logd.wire.requests import At, Read, Where, number, where
 
 RAW = "application/vnd.logd.batches"
 LIMIT = 1000  # messages, where nothing else is said
@@ -194,7 +194,7 @@ async def messages(source: TopicReads, asked: ReadParameters) -> AsyncGenerator[
     )  # fmt: skip
     left, told_at_s = asked.limit, time.monotonic()
     with source.opened(asked):
-        end = int((await stats(source.asking, asked.topic))["next"])
+        end = (await source.asking.stats(asked.topic))["next"]
         while left > 0 and source.has_more(reading):
             piece = await source.piece(reading, asked.shape, left)
             left -= piece.found
@@ -247,11 +247,6 @@ async def raw(source: TopicReads, planned: Planned, topic: str) -> AsyncGenerato
 async def planned_raw(asking: AsyncService, asked: ReadParameters) -> Planned:
     """As many batches as one READ gives."""
     return await asking.planned(Read(asked.topic, asked.start, asked.limit, RAW_BYTES))
-
-
-async def stats(asking: AsyncService, topic: str | None = None) -> dict[str, str]:
-    lines = (await asking.text(Stats(topic))).decode().splitlines()
-    return dict(line.split(": ", 1) for line in lines)
 
 
 def _form(name: str | None, accept: str) -> str:

@@ -15,7 +15,8 @@ from logd.errors import BadRequest, BadTopic, LogdError
 
 MAX_WAIT_MS = 60_000
 
-_TOPIC = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+TOPIC_NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+_TOPIC = re.compile(TOPIC_NAME.encode())
 _GLOB = re.compile(rb"[A-Za-z0-9._*?\[\]!-]{1,128}")
 _NUMBER = re.compile(rb"[0-9]{1,19}")
 _SUM = re.compile(rb"[0-9a-f]{16}")

@@ -1,8 +1,8 @@
 """The values of settings: sizes, times, addresses, lists, each with a check.
 
 A `Unit` reads a value from a flag, a variable or a TOML file, and raises a ValueError that
-describes valid values. It also writes a value in a form that it can read. Pure: no defaults, no
-files, and nothing of logd.
+describes valid values. It also writes a value in a form that it can read. Pure: no defaults
+and no files.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from logd.wire.requests import TOPIC_NAME
+
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+):([0-9]{1,5})")
-_TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]{1,128}")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _BYTES = re.compile(r"([0-9]{1,15})\s*(k|m|g|ki|mi|gi)?b?", re.IGNORECASE)
@@ -48,7 +49,7 @@ def _address_or_off(value: Any) -> str:
 
 
 def _topic(value: Any) -> str:
-    if not _TOPIC.fullmatch(str(value)):
+    if not re.fullmatch(TOPIC_NAME, str(value)):
         raise ValueError("must be a topic name")
     return str(value)
 

@@ -29,34 +29,34 @@ READ_A, READ_B = Read("a", 0, 1), Read("b", 0, 1)
 
 
 def test_each_is_judged_by_the_token_it_was_sent_with() -> None:
-    gate = Authorizer(access(first=("a",), second=("b",)), 0)
+    authorizer = Authorizer(access(first=("a",), second=("b",)), 0)
     sent: list[Request] = [Auth(b"first"), READ_A, READ_B, Auth(b"second"), READ_A, READ_B, Ping()]
-    waiting = gate.admit(sent)
+    waiting = authorizer.admit(sent)
     assert shown(waiting) == ["Auth", "Read", "forbidden", "Auth", "forbidden", "Read", "Ping"]
-    assert gate.judge_again(access(first=("b",), second=("a", "b")), 0)
-    again = gate.admit_again(waiting)
+    assert authorizer.reload(access(first=("b",), second=("a", "b")), 0)
+    again = authorizer.admit_again(waiting)
     assert shown(again) == ["Auth", "forbidden", "forbidden", "Auth", "forbidden", "Read", "Ping"]
-    assert gate.judge_again(access(second=("b",)), 0)
-    again = gate.admit_again(waiting)
+    assert authorizer.reload(access(second=("b",)), 0)
+    again = authorizer.admit_again(waiting)
     assert shown(again) == [
         "Auth", "unauthorized", "forbidden", "Auth", "forbidden", "Read", "Ping",
     ]  # fmt: skip
 
 
 def test_pushes_to_several_topics_and_lists_of_topics() -> None:
-    gate = Authorizer(access(me=("*",)), 0)
+    authorizer = Authorizer(access(me=("*",)), 0)
     mixed = Mixed({"a": [b"1\n", b"3\n"], "b": [b"2\n"]}, ["a", "b", "a"])
-    gate.admit([Auth(b"me"), Pushes("a", [b"x\n"], None), Pushes("b", [b"x\n"], None)])
-    waiting = gate.admit([mixed, Topics("*")])
+    authorizer.admit([Auth(b"me"), Pushes("a", [b"x\n"], None), Pushes("b", [b"x\n"], None)])
+    waiting = authorizer.admit([mixed, Topics("*")])
     assert shown(waiting) == ["Mixed", "Topics"]
-    assert gate.judge_again(access(me=("b",)), 0)
-    *pushes, topics = gate.admit_again(waiting)
+    assert authorizer.reload(access(me=("b",)), 0)
+    *pushes, topics = authorizer.admit_again(waiting)
     assert shown(pushes) == ["forbidden", "Pushes", "forbidden"]
     assert isinstance(topics, Topics)
     assert topics.sees is not None
     assert (topics.sees("a"), topics.sees("b")) == (False, True)
-    assert gate.judge_again(None, 0)
-    *pushes, topics = gate.admit_again(waiting)
+    assert authorizer.reload(None, 0)
+    *pushes, topics = authorizer.admit_again(waiting)
     assert shown(pushes) == ["Pushes"] * 3
     assert isinstance(topics, Topics)
     assert topics.sees is None

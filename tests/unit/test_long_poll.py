@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from logd.net.long_poll import LongPoll
-from logd.service import SMALL_REPLY_BYTES, Service, ServiceReply
+from logd.service import SMALL_REPLY_BYTES, BatchesReply, Reply, Service
 from logd.storage.waiting_readers import NewestWrite, WaitingReaders
 from logd.topic import Topic
 from logd.wire.requests import Read
@@ -45,8 +45,8 @@ class Clock:
             self.timers.pop(at_s)()
         self.now_s = now_s
 
-    def fresh_reply(self, fresh: NewestWrite) -> ServiceReply:
-        return ServiceReply(b"fresh %d" % fresh.offset)
+    def newest_batches(self, newest: NewestWrite) -> BatchesReply:
+        return BatchesReply(*newest)
 
     def count_read(self, size: int) -> None:
         self.counted_bytes += size
@@ -54,7 +54,7 @@ class Clock:
     def max_bytes(self, read: Read) -> int:
         return self.limit_bytes if read.max_bytes is None else read.max_bytes
 
-    def read(self, read: Read, door: Any) -> None:
+    def read(self, read: Read, requester: Any) -> None:
         self.read_again.append(read)
 
 
@@ -64,21 +64,25 @@ class WaitingTopic:
         self.wake = self.waiting_readers.wake
 
 
-class Door:
+class Follower:
     def __init__(self) -> None:
-        self.replies: list[bytes] = []
+        self.replies: list[Reply] = []
 
-    def reply(self, reply: ServiceReply) -> None:
-        self.replies.append(reply.head)
+    def reply(self, reply: Reply) -> None:
+        self.replies.append(reply)
 
-    def waits(self, topic: Topic, offset: int, read: Read) -> None:
+    def wait_for_messages(self, topic: Topic, offset: int, read: Read) -> None:
         raise NotImplementedError
 
 
 class Scene:
     def __init__(self) -> None:
-        self.clock, self.topic, self.door = Clock(), WaitingTopic(), Door()
-        self.waiting = LongPoll(cast(Service, self.clock), self.door)
+        self.clock, self.topic, self.follower = Clock(), WaitingTopic(), Follower()
+        self.waiting = LongPoll(cast(Service, self.clock), self.follower)
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.waiting.read is not None
 
     def begin(self, offset: int, wait_ms: int, max_bytes: int | None = None) -> None:
         read = Read("app", "next", 5, max_bytes, wait_ms)
@@ -93,10 +97,10 @@ def scene() -> Scene:
 def test_who_is_woken_gets_what_is_fresh_and_the_timer_stays(scene: Scene) -> None:
     for offset in range(50):
         scene.begin(offset, 1000)
-        assert scene.waiting.is_on
+        assert scene.is_waiting
         scene.topic.wake(NewestWrite(offset, 5, 200, []))
-        assert not scene.waiting.is_on
-    assert scene.door.replies == [b"fresh %d" % offset for offset in range(50)]
+        assert not scene.is_waiting
+    assert scene.follower.replies == [BatchesReply(n, 5, 200, []) for n in range(50)]
     assert (scene.clock.set, scene.clock.counted_bytes) == (1, 50 * 200)
 
 
@@ -117,22 +121,22 @@ def test_what_is_not_just_what_was_asked_for_is_read(
     scene.begin(7, 1000, max_bytes)
     scene.topic.wake(fresh)
     assert scene.clock.read_again == [Read("app", 7, 5, max_bytes)]
-    assert (scene.door.replies, scene.clock.counted_bytes) == ([], 0)
+    assert (scene.follower.replies, scene.clock.counted_bytes) == ([], 0)
 
 
 def test_a_limit_that_was_lowered_meanwhile_holds(scene: Scene) -> None:
     scene.begin(7, 1000)
     scene.clock.limit_bytes = 99
     scene.topic.wake(NewestWrite(7, 1, 100, []))
-    assert (scene.door.replies, len(scene.clock.read_again)) == ([], 1)
+    assert (scene.follower.replies, len(scene.clock.read_again)) == ([], 1)
 
 
 def test_time_is_up_once_and_when_it_was_said(scene: Scene) -> None:
     scene.begin(7, 1000)
     scene.clock.pass_to(100.999)
-    assert scene.waiting.is_on
+    assert scene.is_waiting
     scene.clock.pass_to(101.0)
-    assert (scene.waiting.is_on, len(scene.topic.waiting_readers.calls)) == (False, 0)
+    assert (scene.is_waiting, len(scene.topic.waiting_readers.calls)) == (False, 0)
     assert scene.clock.read_again == [Read("app", 7, 5)]
     assert not scene.clock.timers
 
@@ -143,9 +147,9 @@ def test_a_timer_of_an_earlier_wait_rings_for_nobody_or_is_set_anew(scene: Scene
     scene.clock.pass_to(100.6)
     scene.begin(8, 1000)
     scene.clock.pass_to(101.599)  # the first wait's time is over, this one's is not
-    assert (scene.waiting.is_on, len(scene.clock.read_again)) == (True, 1)
+    assert (scene.is_waiting, len(scene.clock.read_again)) == (True, 1)
     scene.clock.pass_to(101.601)
-    assert (scene.waiting.is_on, len(scene.clock.read_again)) == (False, 2)
+    assert (scene.is_waiting, len(scene.clock.read_again)) == (False, 2)
     scene.begin(9, 1000)
     scene.topic.wake()
     scene.clock.pass_to(200.0)
@@ -168,8 +172,8 @@ def test_with_the_client_gone_nothing_is_left(scene: Scene, woken: bool) -> None
         scene.topic.wake()
     scene.waiting.end()
     scene.waiting.end()
-    assert (
-        scene.waiting.is_on,
-        len(scene.topic.waiting_readers.calls),
-        len(scene.clock.timers),
-    ) == (False, 0, 0)
+    assert (scene.is_waiting, len(scene.topic.waiting_readers.calls), len(scene.clock.timers)) == (
+        False,
+        0,
+        0,
+    )

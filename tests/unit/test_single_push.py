@@ -52,19 +52,22 @@ class Slot:
 
 
 def connection(module: ModuleType, topic: Topic) -> Any:
-    class Connection(module.Express):  # type: ignore[name-defined, misc]
+    class Connection(module.SinglePushConnection):  # type: ignore[name-defined, misc]
         def __init__(self) -> None:
             super().__init__()
             self.story: list[Any] = []
-            self._write = self.story.append
-            self.show_way(b"PUSH app ", MOST, topic.singles)
+            self.write = self.story.append
+            self.add_route(b"PUSH app ", MOST, topic.singles)
 
-        def _slot_for_single(self) -> Slot:
+        def make_single_slot(self) -> Slot:
             slot = Slot(self.story)
-            self._slots.append(slot)
+            self.slots.append(slot)
             return slot
 
-        def _advance(self) -> None:
+        def finish_single_reply(self, offset: int, sent: int) -> None:
+            self.write((b"OK %d 1\r\n" % offset)[sent:])
+
+        def advance(self) -> None:
             self.story.append("advance")
 
         def feed(self, data: bytes) -> None:
@@ -149,7 +152,7 @@ def test_each_topic_that_was_pushed_to_has_its_way(module: ModuleType) -> None:
     topics = {name: Topic(module) for name in ("app", "web", "a" * 128)}
     made = connection(module, topics["app"])
     for name, topic in topics.items():
-        made.show_way(b"PUSH %s " % name.encode(), MOST, topic.singles)
+        made.add_route(b"PUSH %s " % name.encode(), MOST, topic.singles)
     for name, topic in [*topics.items(), *topics.items()]:
         assert made.take_single(b"PUSH %s 6\r\nhello\n" % name.encode())
         made.single_stored(0)
@@ -166,8 +169,8 @@ def test_no_more_ways_are_kept_than_a_bound(module: ModuleType) -> None:
     made = connection(module, Topic(module))
     for i in range(1000):
         topic = Topic(module)
-        made.show_way(b"PUSH t%d " % i, MOST, topic.singles)
-        assert len(made._ways) <= 64
+        made.add_route(b"PUSH t%d " % i, MOST, topic.singles)
+        assert len(made.routes) <= 64
         assert made.take_single(b"PUSH t%d 2\r\nx\n" % i)
         made.single_stored(0)
 
@@ -176,9 +179,9 @@ def test_no_more_ways_are_kept_than_a_bound(module: ModuleType) -> None:
 def test_only_behind_a_push_and_nothing_else(fed: bytes) -> None:
     parser = Parser(1 << 20, Budget(1 << 20))
     parser.feed(PUSH)
-    assert parser.again == ("app", b"PUSH app ", SMALL_BYTES)
+    assert parser.repeatable == ("app", b"PUSH app ", SMALL_BYTES)
     parser.feed(PUSH + fed)
-    assert (parser.again is None) == bool(fed)
+    assert (parser.repeatable is None) == bool(fed)
 
 
 @pytest.mark.parametrize("module", FORMS)
@@ -201,14 +204,14 @@ def test_not_where_the_topic_refuses(module: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
-        ("_slots", deque(["a push"])),
-        ("_queue", deque(["a request"])),
-        ("_held", True),
-        ("_write_is_paused", True),
-        ("_ending", True),
-        ("_closing", True),
-        ("_single_is_sent", True),
-        ("_again_singles", None),
+        ("slots", deque(["a push"])),
+        ("queue", deque(["a request"])),
+        ("is_held", True),
+        ("is_write_paused", True),
+        ("is_ending", True),
+        ("is_closing", True),
+        ("has_single", True),
+        ("route", None),
     ],
 )
 def test_not_while_something_is_under_way(module: ModuleType, flag: str, value: Any) -> None:
@@ -220,15 +223,15 @@ def test_not_while_something_is_under_way(module: ModuleType, flag: str, value: 
 @pytest.mark.parametrize("module", FORMS)
 def test_what_comes_behind_a_single_gives_it_a_slot(module: ModuleType) -> None:
     made = connection(module, Topic(module))
-    made._settle_single()
-    assert not made._slots
+    made.reserve_single_slot()
+    assert not made.slots
     assert made.take_single(PUSH)
-    made._settle_single()
-    made._settle_single()
-    assert len(made._slots) == 1
+    made.reserve_single_slot()
+    made.reserve_single_slot()
+    assert len(made.slots) == 1
     made.single_stored(3)
     assert made.story == [("slot", 3)]
-    assert not made._single_is_sent
+    assert not made.has_single
 
 
 @pytest.mark.parametrize("module", FORMS)
@@ -239,14 +242,14 @@ def test_a_refusal_goes_through_a_slot(module: ModuleType) -> None:
     for push in topic.singles.take():
         push.refused(BadRequest("no"))
     assert made.story == [("refused", "bad-request")]
-    assert not made._single_is_sent
+    assert not made.has_single
 
 
 @pytest.mark.parametrize("module", FORMS)
 def test_a_connection_that_is_gone_hears_nothing(module: ModuleType) -> None:
     made = connection(module, Topic(module))
     made.take_single(PUSH)
-    made._closing = True
+    made.is_closing = True
     made.single_stored(3)
     assert made.story == []
 
@@ -255,7 +258,7 @@ def test_a_connection_that_is_gone_hears_nothing(module: ModuleType) -> None:
 def test_one_that_was_not_read_from_goes_on(module: ModuleType) -> None:
     made = connection(module, Topic(module))
     made.take_single(PUSH)
-    made._read_is_paused = True
+    made.is_read_paused = True
     made.single_stored(3)
     assert made.story == [b"OK 3 1\r\n", "advance"]
 
@@ -321,7 +324,7 @@ def test_the_answer_goes_to_the_socket_itself(
 ) -> None:
     topic = Topic(module)
     made = connection(module, topic)
-    made._socket = pair[0].fileno()
+    made.socket_fd = pair[0].fileno()
     for offset in (0, 7, 10, 1999, 2**63 - 2):
         stored_with(made, topic, offset)
         assert made.story == []
@@ -334,7 +337,7 @@ def test_what_the_socket_does_not_take_the_transport_gets(
 ) -> None:
     topic = Topic(module)
     made, other = connection(module, topic), connection(module, topic)
-    made._socket = pair[0].fileno()
+    made.socket_fd = pair[0].fileno()
     fill(pair[0])
     assert other.take_single(PUSH)
     stored_with(made, topic, 6)
@@ -351,7 +354,7 @@ def test_half_an_answer_is_finished_by_the_transport(
 ) -> None:
     topic = Topic(module)
     made = connection(module, topic)
-    made._socket = 99
+    made.socket_fd = 99
     monkeypatch.setattr(module, "answer", lambda sockets, offset: [(0, 5)])
     stored_with(made, topic, 1234)
     assert made.story == [b"34 1\r\n"]
@@ -363,11 +366,11 @@ def test_nothing_overtakes_what_the_transport_still_holds(
 ) -> None:
     topic = Topic(module)
     made = connection(module, topic)
-    made._socket = pair[0].fileno()
-    made._unwritten = lambda: 12
+    made.socket_fd = pair[0].fileno()
+    made.unwritten_bytes = lambda: 12
     stored_with(made, topic, 3)
     assert made.story == [b"OK 3 1\r\n"]
-    made._unwritten, made._read_is_paused = lambda: 0, True
+    made.unwritten_bytes, made.is_read_paused = lambda: 0, True
     stored_with(made, topic, 4)
     assert made.story[1:] == [b"OK 4 1\r\n", "advance"]
 
@@ -380,7 +383,7 @@ def test_hundreds_are_answered_at_once(
     topic = Topic(module)
     waiting = [connection(module, topic) for _ in range(200)]
     for i, who in enumerate(waiting):
-        who._socket = pair[0].fileno() if i % 3 else -1
+        who.socket_fd = pair[0].fileno() if i % 3 else -1
         assert who.take_single(PUSH)
     (push,) = topic.singles.take()
     push.offset = 1000
@@ -397,7 +400,7 @@ def test_without_a_compiler_all_is_left_to_the_transport(
     module = source("storage.single_push")
     topic = Topic(module)
     made = connection(module, topic)
-    made._socket = pair[0].fileno()
+    made.socket_fd = pair[0].fileno()
     stored_with(made, topic, 3)
     assert made.story == [b"OK 3 1\r\n"]
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logd.net import syslog
-from logd.net.syslog import MAX_FRAME_BYTES, Frames
+from logd.net import syslog_frames
+from logd.net.syslog_frames import MAX_FRAME_BYTES, Frames
 
 CASES: dict[str, tuple[bytes, list[bytes]]] = {
     "counted": (b"5 hello11 hello world", [b"hello", b"hello world"]),
@@ -84,5 +84,5 @@ def test_any_bytes_give_the_same_frames_however_cut(pieces: list[bytes]) -> None
 def test_records_near_the_limit_are_the_same_however_cut(pieces: list[bytes]) -> None:
     data = b"".join(pieces)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(syslog, "MAX_FRAME_BYTES", 7)
+        patch.setattr(syslog_frames, "MAX_FRAME_BYTES", 7)
         assert fed(pieces) == fed([data]) == fed([data[i : i + 1] for i in range(len(data))])

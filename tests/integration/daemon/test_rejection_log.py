@@ -63,7 +63,7 @@ async def test_the_level_can_change(tmp_path: Path) -> None:
             pass
         assert await line.refused(b"READ ../x 0 1\r\n") == "bad-topic"
         reload(daemon, file, 'log-level = "debug"\n')
-        daemon.wait_said("SIGHUP: reloaded; changed: log-level")
+        daemon.wait_said("SIGHUP: reloaded; changed settings: log-level")
         async with dial(daemon) as other:
             assert await other.refused(b"TAIL nope 0\r\n") == "bad-request"
         daemon.wait_said("DEBUG connection from 127.0.0.1 opened; 2 are open")

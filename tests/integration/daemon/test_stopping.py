@@ -221,7 +221,7 @@ async def test_a_stop_that_the_disk_does_not_let_end_leaves_as_a_kill_would(
     async with server, dial(server) as line:
         assert (await line.ask(push("app", b"x\n"))).head == b"OK 0 1"
         assert await asyncio.to_thread(server.stop) == 1
-        assert "could not stop within 3.0 s" in server.log
+        assert "shutdown timed out after 3.0 s" in server.log
         start_on_a_sound_disk(server)
         assert "not clean" in server.log
         assert messages(server.stored("app")) == [b"x"]

@@ -16,7 +16,7 @@ import atheris
 with atheris.instrument_imports(include=["logd"]):
     from logd import batch
     from logd.errors import LogdError
-    from logd.net import syslog
+    from logd.net.syslog_frames import MAX_FRAME_BYTES, Frames
     from logd.web import elasticsearch_bulk, ingestion, loki, request_body
     from logd.wire import requests
     from logd.wire.replies import NotLogd, Replies
@@ -88,10 +88,10 @@ def replies(data: bytes) -> None:
 def frames(data: bytes) -> None:
     """Syslog frames do not depend on how the bytes were cut."""
     cut = data[0] if data else 0
-    whole, halves = syslog.Frames(), syslog.Frames()
+    whole, halves = Frames(), Frames()
     once = whole.feed(data[1:]) + whole.end()
     assert halves.feed(data[1 : cut + 1]) + halves.feed(data[cut + 1 :]) + halves.end() == once
-    assert all(len(frame) <= syslog.MAX_FRAME_BYTES for frame in once)
+    assert all(len(frame) <= MAX_FRAME_BYTES for frame in once)
 
 
 def http(data: bytes) -> None:

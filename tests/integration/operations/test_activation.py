@@ -15,7 +15,7 @@ import pytest
 
 from logd import Client
 from logd.errors import BadRequest
-from logd.net.systemd_sockets import take
+from logd.net.systemd import take_sockets
 from tests.integration.operations.manager import PYTHON, environment
 from tests.support.daemon import HANG_S, ROOT
 
@@ -86,21 +86,21 @@ def test_both_doors_are_taken_over(tmp_path: Path, names: tuple[str, ...]) -> No
 
 def test_variables_for_another_process_are_left_alone_and_not_handed_on() -> None:
     environ = {"LISTEN_PID": "1", "LISTEN_FDS": "2", "LISTEN_FDNAMES": "tcp:http", "HOME": "/"}
-    assert take(environ).tcp is None
+    assert take_sockets(environ).tcp is None
     assert environ == {"HOME": "/"}
 
 
 @pytest.mark.parametrize(
     ("count", "names", "reason"),
     [
-        ("4", "", "there are 3 to take"),
+        ("4", "", "there are 3 listeners"),
         ("2", "tcp:tcp", "two sockets are called tcp"),
     ],
 )
 def test_sockets_that_are_not_understood(count: str, names: str, reason: str) -> None:
     environ = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": count, "LISTEN_FDNAMES": names}
     with pytest.raises(BadRequest, match=reason):
-        take(environ)
+        take_sockets(environ)
 
 
 PASSES = """

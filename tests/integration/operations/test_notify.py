@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logd import Client
-from logd.net.systemd_notify import Notifier
+from logd.net.systemd import Notifier
 from tests.integration.operations.manager import PYTHON, Managed, Manager, environment
 from tests.support.daemon import HANG_S, ROOT, running
 
@@ -20,7 +20,7 @@ def test_ready_after_the_doors_are_open_then_stopping(tmp_path: Path) -> None:
         Manager(tmp_path) as manager,
         Managed(tmp_path / "data", {"NOTIFY_SOCKET": str(manager.path)}) as daemon,
     ):
-        assert manager.next() == {"STATUS": "opening topics: 0 so far"}
+        assert manager.next() == {"STATUS": "opening topics: 0 opened"}
         ready = manager.next()
         assert (ready["READY"], ready["MAINPID"]) == ("1", str(daemon.pid))
         assert ready["STATUS"] == "0 topics, 0 connections"
@@ -57,9 +57,9 @@ def test_a_reload_that_is_refused_ends_too(tmp_path: Path) -> None:
 
 
 def test_an_abstract_socket_and_one_that_has_gone(tmp_path: Path) -> None:
-    Notifier({"NOTIFY_SOCKET": str(tmp_path / "nobody")}).tell(READY=1)
-    Notifier({"NOTIFY_SOCKET": "@logd-test-nobody"}).tell(READY=1)
-    Notifier({}).tell(READY=1)
+    Notifier({"NOTIFY_SOCKET": str(tmp_path / "nobody")}).notify(READY=1)
+    Notifier({"NOTIFY_SOCKET": "@logd-test-nobody"}).notify(READY=1)
+    Notifier({}).notify(READY=1)
     with running(tmp_path) as daemon:
         assert daemon.stop() == 0
 
@@ -67,7 +67,7 @@ def test_an_abstract_socket_and_one_that_has_gone(tmp_path: Path) -> None:
 def test_a_value_stays_on_its_line(tmp_path: Path) -> None:
     with Manager(tmp_path) as manager:
         notifier = Notifier({"NOTIFY_SOCKET": str(manager.path)})
-        notifier.tell(STATUS="one\nREADY=1")
+        notifier.notify(STATUS="one\nREADY=1")
         assert manager.next() == {"STATUS": "one READY=1"}
 
 

@@ -275,7 +275,7 @@ def test_a_reload_takes_the_new_certificate(tmp_path: Path, pem: Files) -> None:
                 old.ping()  # what is open goes on
             used.write_text("nonsense")
             os.kill(daemon.pid, signal.SIGHUP)
-            daemon.wait_said("everything stays as it was")
+            daemon.wait_said("no setting was changed")
             with Client(secured(daemon.address, pem)) as client:
                 client.ping()
 

@@ -116,7 +116,9 @@ async def test_a_wrong_token_ends_the_connection(guarded: Daemon) -> None:
             await line.expect_end()
     with Client(at(guarded, ALL)) as client:
         assert client.topics() == []
-    guarded.wait_said("rejected unauthorized from 127.0.0.1: this token is not known here")
+    guarded.wait_said(
+        "rejected unauthorized from 127.0.0.1: the access file does not contain this token"
+    )
 
 
 async def test_a_token_and_pushes_in_one_piece(guarded: Daemon) -> None:
@@ -372,7 +374,7 @@ async def test_tokens_are_shown_nowhere(guarded: Daemon, access_file: Path) -> N
     [
         ("", "[tokens.shipper]"),
         ("tokens = 5", "[tokens.shipper]"),
-        (f'[tokens.a]\ntoken = "{ALL}"\nread = "', "not TOML"),
+        (f'[tokens.a]\ntoken = "{ALL}"\nread = "', "not valid TOML"),
         (f'[tokens.a]\ntoken = "{ALL[:15]}"', "16 to 512"),
         (f'[tokens.a]\ntoken = "{ALL} {ALL}"', "without a space"),
         (f'[tokens.a]\nsha256 = "{ALL}"', "64 small hex digits"),
@@ -502,7 +504,7 @@ async def test_a_reload_takes_tokens_away(guarded: Daemon, access_file: Path) ->
         assert await line.refused(f"AUTH {WRITER}\r\n".encode()) == "unauthorized"
     access_file.write_text("what?")
     os.kill(guarded.pid, signal.SIGHUP)
-    guarded.wait_said("everything stays as it was")
+    guarded.wait_said("no setting was changed")
     async with dial(guarded) as line:
         await login(line, ALL)
 

@@ -13,7 +13,7 @@ from logd.batch import Buffer
 from logd.errors import LogdError
 from logd.storage import disk
 from logd.storage.disk import File
-from logd.storage.single_push import Express
+from logd.storage.single_push import SinglePushConnection
 from logd.storage.waiting_readers import NewestWrite
 from logd.topic import Topic
 from tests.support.topic_loop import Loop, Pushing, batch_of, close, create, push
@@ -22,20 +22,22 @@ SINGLES = [b"first\n", b"x" * 99 + b"\n", b"\n", b"last\n"]
 POLICIES = ("interval", "batches", "never")
 
 
-class Client(Express):
+class Client(SinglePushConnection):
     """It sends one message at a time, and notes what it hears."""
 
     def __init__(self, topic: Topic) -> None:
         super().__init__()
         self.heard: list[bytes | LogdError] = []
-        self._write = self.heard.append
-        self.show_way(b"PUSH %s " % topic.name.encode(), 1 << 14, topic.singles)
+        self.add_route(b"PUSH %s " % topic.name.encode(), 1 << 14, topic.singles)
 
     def send(self, topic: Topic, message: bytes) -> None:
         assert self.take_single(b"PUSH %s %d\r\n" % (topic.name.encode(), len(message)) + message)
 
-    def _slot_for_single(self) -> Any:
+    def make_single_slot(self) -> Any:
         return self
+
+    def finish_single_reply(self, offset: int, sent: int) -> None:
+        self.heard.append((b"OK %d 1\r\n" % offset)[sent:])
 
     def refused(self, error: LogdError) -> None:
         self.heard.append(error)

@@ -1,0 +1,484 @@
+"""One connection of the line protocol: requests in, replies out in the same order.
+
+Pushes may be under way side by side. Any other command starts when everything before it is
+answered, and what follows it waits for its reply. The memory that a connection can make the daemon
+hold is bounded: above that its socket is not read until it has been served. So is the time that it
+can use at once: commands that arrive together are executed in turns of a few milliseconds.
+
+The path of a request: `data_received` (in `storage.single_push`), `feed`, `receive`, `_start`; then
+`answered` for a push and `reply` for any other command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, cast
+
+from logd.access.access_file import Grant, certificate_names
+from logd.access.authorization import Authorizer
+from logd.access.connection_limits import AdmittedConnection
+from logd.batch import LINES
+from logd.errors import LogdError, ShuttingDown
+from logd.net.large_bodies import LargeBodyReceiver
+from logd.net.large_replies import HIGH_BYTES, BufferedSender, LargeReplySender, SendfileSender
+from logd.net.long_poll import LongPoll
+from logd.net.reply_encoding import OK_ONE, ReplyEncoder, encode_head
+from logd.net.reply_order import MixedRun, MixedSlot, PushSlot, ReplySlot
+from logd.net.request_input import RequestInput
+from logd.net.tls import is_secure, peer_address
+from logd.protocol import Budget
+from logd.service import BatchesReply, ErrorReply, OkReply, Reply, Service
+from logd.storage.single_push import SinglePushConnection
+from logd.storage.write_group import CheckedBatch
+from logd.topic import Topic
+from logd.wire.requests import Mixed, Push, Pushes, Read, RefusedRequest, Request
+
+try:
+    from logd._native import send
+except ImportError:  # installed without a compiler
+
+    def send(socket: int, data: bytes, /) -> int:
+        """The number of bytes of a short reply that the socket accepted: here none."""
+        return 0
+
+
+_MAX_IN_FLIGHT_BYTES = 2 << 20  # of unanswered pushes
+_SLOT_BYTES = 500  # of memory per unanswered push, besides its body
+_TURN_S = 0.005  # no command starts later in a turn
+_LARGE_PIECE_BYTES = 16 << 10  # received at once: if a body continues after it, the body is large
+_LINGER_S = 1.0
+_UNCHECKED = CheckedBatch(b"", LINES, 0, "")
+_SINGLE = Pushes("", [b""], None)
+MakeSender = Callable[[asyncio.Transport, Callable[[], None]], LargeReplySender]
+
+
+class ConnectionOwner(Protocol):
+    """What all connections share."""
+
+    service: Service
+    budget: Budget
+    encoder: ReplyEncoder
+    open: set[Connection]
+    now_s: float
+    is_stopping: bool
+
+    def authorizer(self, grant: Grant | None) -> Authorizer | None:
+        """None if there is nothing to check."""
+
+
+class Connection(SinglePushConnection, asyncio.Protocol):
+    def __init__(self, owner: ConnectionOwner) -> None:
+        super().__init__()
+        self._owner, self._service = owner, owner.service
+        self.client = ""  # its address
+        self._admitted: AdmittedConnection | None = None
+        self._can_switch_receiver = False
+        self._in_flight_bytes = 0
+        self._turn_ends_s = 0.0  # 0: no limit
+        self._is_turn_due = False
+        self._unsent: list[bytes] = []  # replies to pushes, some while others are unanswered
+        self._is_flush_due = False
+        self._long_poll: LongPoll | None = None
+        self._sender: LargeReplySender | None = None
+        self._is_advancing = False
+        self._has_eof = False
+        self._opened_at_s = self._active_at_s = self._unfinished_since_s = owner.now_s
+        self._unfinished = 0  # the request that was unfinished at that time
+
+    def open(
+        self,
+        transport: asyncio.Transport,
+        client: str,
+        authorizer: Authorizer | None,
+        make_sender: MakeSender,
+    ) -> None:
+        """Serve `transport`: a socket, or the body and the response of an HTTP request."""
+        self._transport, self._make_sender = transport, make_sender
+        self.write, self.unwritten_bytes = transport.write, transport.get_write_buffer_size
+        self.client = client
+        max_batch_bytes = self._service.config.max_batch_bytes
+        self.input = RequestInput(self, max_batch_bytes, self._owner.budget, authorizer)
+        self._owner.open.add(self)
+
+    # -- called by the event loop ---------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)
+        transport.set_write_buffer_limits(high=HIGH_BYTES)
+        address, access, grant = peer_address(transport), self._service.access, None
+        if access is not None:
+            names = certificate_names(transport.get_extra_info("peercert"))
+            grant = access.of_certificate(names)
+        is_tls = is_secure(transport)
+        if is_tls:
+            make_sender: MakeSender = partial(BufferedSender, is_tls=True)
+        else:
+            make_sender = partial(SendfileSender, scheduler=self._service.scheduler)
+            self.socket_fd = transport.get_extra_info("socket").fileno()
+        self._can_switch_receiver = True
+        self.open(transport, address, self._owner.authorizer(grant), make_sender)
+        self._admit(self._service.admission.enter(address, had_turn=is_tls))
+
+    def _admit(self, admitted: AdmittedConnection) -> None:
+        self._admitted = admitted
+        refusal = admitted.refusal
+        if refusal is not None and not admitted.is_answered:
+            self._service.rejections.note(refusal, self.client)
+            self.is_closing = True
+            self._transport.abort()
+        elif refusal is not None:
+            self._service.reject(refusal, self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_closing = True
+        self._owner.open.discard(self)
+        if self._admitted is not None:
+            self._service.admission.leave(self._admitted)
+        self.input.close()
+        self.queue.clear()
+        if self._long_poll is not None:
+            self._long_poll.end()
+            self._long_poll = None
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
+
+    def eof_received(self) -> bool:
+        if self.is_closing:
+            return False
+        self.reserve_single_slot()
+        self._has_eof = True
+        self._close_if_done()
+        return self._transport.can_write_eof()  # TLS cannot: unanswered requests get no reply
+
+    def pause_writing(self) -> None:
+        self.is_write_paused = True
+        if self._sender is not None:
+            self._sender.pause()
+        self._control_reading()
+
+    def resume_writing(self) -> None:
+        self.is_write_paused = False
+        self.is_active = True
+        if self._sender is not None:
+            self._sender.resume()
+        self.advance()
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def feed(self, data: bytes) -> None:
+        if self.is_closing:
+            return
+        self.reserve_single_slot()
+        self.input.feed(data)
+        self._after_parsing()
+        parser = self.input.parser
+        is_large = len(data) >= _LARGE_PIECE_BYTES and parser.room() is not None
+        if (is_large or parser.likely_bytes) and self._can_switch_receiver:
+            self._can_switch_receiver = False
+            self._transport.pause_reading()
+            self._transport.set_protocol(LargeBodyReceiver(self))
+            if not self.is_read_paused:
+                self._transport.resume_reading()
+
+    def feed_large(self, data: memoryview) -> None:
+        if not self.is_closing:
+            self.reserve_single_slot()
+            self.input.feed_large(data)
+            self._after_parsing()
+
+    def _after_parsing(self) -> None:
+        """Limit reading, and let single pushes that follow use the fast path."""
+        if self.input.has_unparsed:
+            self._control_reading()
+            self._parse_soon()
+        push = self.input.repeatable
+        topic = self._service.store.topics.get(push.topic) if push is not None else None
+        if push is None or topic is None:
+            self.route = None
+        else:
+            self.add_route(push.prefix, push.max_bytes, topic.singles)
+
+    def receive(self, requests: list[Request], size: int) -> None:
+        """Start these requests, or queue them after those that wait."""
+        self.is_active = True
+        self._turn_ends_s = 0.0
+        if len(requests) > 1:
+            self._begin_turn()
+        for request in requests:
+            if self.queue or not self._start(request):
+                self.queue.append(request)
+        if self.slots:
+            self._in_flight_bytes += size + _SLOT_BYTES * len(requests)
+        if self.queue or self._in_flight_bytes > _MAX_IN_FLIGHT_BYTES:
+            self._control_reading()
+
+    def _start(self, request: Request) -> bool:
+        """Start a request, unless one before it has to be answered first."""
+        if self.is_held or self.is_write_paused or self.is_ending:
+            return False
+        if isinstance(request, Pushes):
+            slot = PushSlot(self, request)
+            self.slots.append(slot)
+            self._service.push(request, slot)
+        elif isinstance(request, Mixed):
+            mixed = MixedSlot(self, request)
+            self.slots.append(mixed)
+            for topic, bodies in request.runs.items():
+                run = Pushes(topic, bodies, None)
+                self._service.push(run, MixedRun(mixed, run))
+        elif isinstance(request, Push):
+            slot = PushSlot(self, _UNCHECKED)
+            self.slots.append(slot)
+            if not self._service.push_batch(request, slot):
+                self.is_held = slot.holds = True
+        elif self.slots or (self._turn_ends_s and self._is_turn_over()):
+            return False
+        else:
+            self.is_held = True
+            self._service.handle(request, self)
+        return True
+
+    def advance(self) -> None:
+        """Start the requests in the queue that can start now."""
+        if self._is_advancing or self.is_closing:
+            return
+        self._is_advancing = True
+        if self.queue:
+            self._begin_turn()
+        while self.queue and self._start(self.queue[0]):
+            if self.queue:  # a reply that closes the connection empties it
+                self.queue.popleft()
+        self._is_advancing = False
+        if not self.is_closing:
+            self._control_reading()
+            self._parse_soon()
+            self._close_if_done()
+
+    def _control_reading(self) -> None:
+        """Read from the socket only while everything received has been started."""
+        is_over = self._in_flight_bytes > _MAX_IN_FLIGHT_BYTES or self.is_write_paused
+        is_full = bool(self.queue or self.input.has_unparsed or is_over or self._owner.is_stopping)
+        if is_full != self.is_read_paused and not self.is_closing and not self._has_eof:
+            self.is_read_paused = is_full
+            if is_full:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    # -- turns ----------------------------------------------------------------------------------
+
+    def _begin_turn(self) -> None:
+        self._turn_ends_s = self._service.scheduler.monotonic_s() + _TURN_S
+
+    def _is_turn_over(self) -> bool:
+        if self._service.scheduler.monotonic_s() < self._turn_ends_s:
+            return False
+        self._next_turn_soon()
+        return True
+
+    def _next_turn_soon(self) -> None:
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self._service.scheduler.soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._is_turn_due = False
+        if self.is_closing:
+            return
+        if self.queue:
+            self.advance()
+        elif self._may_parse():
+            self.reserve_single_slot()
+            self.input.parse_more()
+            if self.input.has_unparsed:
+                self._parse_soon()
+            else:
+                self.advance()
+
+    def _parse_soon(self) -> None:
+        if self._may_parse():
+            self._next_turn_soon()
+
+    def _may_parse(self) -> bool:
+        is_blocked = self.queue or self.is_held or self.is_write_paused or self.is_ending
+        is_full = self._in_flight_bytes > _MAX_IN_FLIGHT_BYTES or self._owner.is_stopping
+        return self.input.has_unparsed and not is_blocked and not is_full
+
+    # -- replies to pushes ----------------------------------------------------------------------
+
+    def make_single_slot(self) -> PushSlot:
+        slot = PushSlot(self, _SINGLE)
+        self.slots.append(slot)
+        return slot
+
+    def finish_single_reply(self, offset: int, sent: int) -> None:
+        self.write((OK_ONE % offset)[sent:])
+
+    def answered(self, slot: ReplySlot) -> None:
+        """Send the replies that are next in order, in one call if possible."""
+        slots, unsent = self.slots, self._unsent
+        if slot.holds:
+            self.is_held = False
+        while slots and slots[0].reply is not None:
+            unsent.append(slots.popleft().reply)
+        if not slots:
+            self._in_flight_bytes = 0
+            self._flush()
+        elif unsent and not self._is_flush_due:  # other topics may answer in this turn
+            self._is_flush_due = True
+            self._service.scheduler.soon(self._flush)
+        if self.queue or self.is_read_paused or self._has_eof or self.is_ending:
+            self.advance()
+
+    def refused(self, error: LogdError, count: int) -> None:
+        """Some errors close the connection, once everything before them is answered."""
+        self._service.counters["refused"] += count
+        self._service.rejections.note(error, self.client, count)
+        if error.closes:
+            self.is_ending = True
+            self.queue.clear()
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        if self._unsent and not self.is_closing:
+            self._send(self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent))
+        self._unsent.clear()
+
+    def _send(self, data: bytes) -> None:
+        """Directly to the socket if nothing is before it; what is left goes to the transport."""
+        if self.socket_fd >= 0 and not self.unwritten_bytes():
+            sent = send(self.socket_fd, data)
+            if sent == len(data):
+                return
+            data = data[sent:]
+        self.write(data)
+
+    # -- replies to other commands --------------------------------------------------------------
+
+    def reply(self, reply: Reply) -> None:
+        """Send the reply to the command that holds the connection."""
+        if self.is_closing:
+            return
+        closes = False
+        if isinstance(reply, BatchesReply):
+            if reply.slices:
+                self._send_large(reply)
+                return
+        elif isinstance(reply, ErrorReply):
+            self._service.rejections.note(reply.error, self.client)
+            closes = reply.error.closes
+        elif isinstance(reply, OkReply):
+            closes = reply.closes
+        self._send(self._owner.encoder.encode(reply))
+        self.is_held = False
+        if closes:
+            self._close_gently()
+        else:
+            self.advance()
+
+    def _send_large(self, reply: BatchesReply) -> None:
+        if self._sender is None:
+            self._sender = self._make_sender(self._transport, self._large_reply_sent)
+            if self.is_write_paused:
+                self._sender.pause()
+        self._sender.send(encode_head(reply), reply.slices)
+
+    def _large_reply_sent(self) -> None:
+        self.is_held = False
+        self.is_active = True
+        self.advance()
+
+    def wait_for_messages(self, topic: Topic, offset: int, read: Read) -> None:
+        if not self.is_closing:
+            if self._long_poll is None:
+                self._long_poll = LongPoll(self._service, self)
+            self._long_poll.begin(topic, offset, read)
+
+    @property
+    def _waiting_read(self) -> Read | None:
+        return self._long_poll.read if self._long_poll is not None else None
+
+    # -- timeouts, reload, end ------------------------------------------------------------------
+
+    def check(self, now_s: float) -> None:
+        """Once per second: abort the connection if it is idle or slow for too long."""
+        config, parser = self._service.config, self.input.parser
+        is_sending = self._sender is not None and self._sender.has_progressed()
+        is_busy = self.slots or self.has_single or self._waiting_read is not None
+        if self.is_active or is_sending or is_busy:
+            self.is_active = False
+            self._active_at_s = now_s
+        if not parser.unfinished or parser.begun != self._unfinished or self.is_read_paused:
+            self._unfinished, self._unfinished_since_s = parser.begun, now_s
+        slow_s = now_s - self._unfinished_since_s
+        if not self.input.is_authenticated:
+            slow_s = max(slow_s, now_s - self._opened_at_s)
+        if now_s - self._active_at_s > config.idle_timeout_s or slow_s > config.request_timeout_s:
+            self._transport.abort()
+
+    def reauthorize(self) -> None:
+        """The access file was reloaded: check again what has not been executed yet."""
+        self.remove_routes()
+        if not self.input.reauthorize(self._service):
+            self.end()
+            return
+        if self.input.authorizer is None:
+            return
+        read = self._waiting_read
+        if read is not None:
+            self.queue.appendleft(read)
+        self.queue = deque(self.input.authorizer.admit_again(self.queue))
+        if read is not None:
+            checked = self.queue.popleft()
+            if isinstance(checked, RefusedRequest) and self._long_poll is not None:
+                self._long_poll.end()
+                self._service.reject(checked.error, self)
+
+    def stop(self) -> None:
+        """The daemon is stopping: reject the requests that have not started."""
+        if self.queue or self.input.has_unparsed:
+            error = ShuttingDown("the daemon is stopping; connect again in a moment", closes=True)
+            self.queue = deque([RefusedRequest(error)])
+        if not self.is_closing:
+            self._transport.pause_reading()
+            self.is_read_paused = True
+            self.advance()
+
+    def is_finished(self) -> bool:
+        is_waiting = self.queue or self.input.has_unparsed
+        is_busy = is_waiting or self.slots or self.has_single or self.is_held
+        return self.is_closing or not is_busy
+
+    def end(self) -> None:
+        """Close the connection. An incomplete reply must not look like a complete one."""
+        self.is_closing = True
+        if self._sender is not None and self._sender.is_sending:
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    def _close_if_done(self) -> None:
+        is_waiting = self.queue or self.input.has_unparsed
+        if self.is_ending and not self.slots and not self.is_closing:
+            self._close_gently()
+        elif self._has_eof and not (is_waiting or self.slots or self.is_held):
+            self.is_closing = True
+            self._transport.close()
+
+    def _close_gently(self) -> None:
+        """Send the last reply, and ignore input for a moment: a reset could discard the reply."""
+        self.is_closing = self.is_held = True
+        self.queue.clear()
+        self.input.discard()
+        if self.is_read_paused:
+            self._transport.resume_reading()
+        if self._has_eof:
+            self._transport.close()
+        else:
+            if self._transport.can_write_eof():  # TLS cannot
+                self._transport.write_eof()
+            self._service.scheduler.later(_LINGER_S, self._transport.close)
