@@ -104,7 +104,7 @@ def test_no_more_batches_are_on_their_way_than_allowed(daemon: FakeDaemon) -> No
         daemon.hold()
         for _ in range(20):
             writer.write(b"message")
-        assert writer._delivery._outbox.in_flight == 4
+        assert writer._delivery._unacked.in_flight == 4
         daemon.go_on()
     assert writer.acknowledged == 21
 
@@ -273,7 +273,7 @@ def test_a_refusal_met_by_the_linger_is_raised_by_the_next_write(daemon: FakeDae
     writer.write(b"message")
     with writer._lock:
         while writer._delivery.failure is None:
-            writer._delivery.wait(None)
+            writer._sender.wait(None)
     with pytest.raises(TopicLimit):
         writer.write(b"")
     with pytest.raises(TopicLimit):
