@@ -28,7 +28,6 @@ CURSORS = "tests/integration/storage/test_cursors.py::"
 KEEPER = "tests/unit/test_cursor_commits.py::"
 UNACKED = "tests/unit/test_unacked.py::"
 SPOOL = "tests/unit/test_spool.py::"
-WRITER = "tests/unit/test_client_writer.py::"
 DELIVERY = "tests/unit/test_delivery.py::"
 SOCKETS = "tests/unit/test_writer_delivery.py::"
 PARITY = "tests/integration/clients/test_writer_parity.py::"
@@ -353,10 +352,6 @@ MUTATIONS = [
     Mutation("sender: a signal leaves the connection in use", "logd/client/sender.py",
              '            self._disconnect(lost(address, "a signal interrupted it"))\n', "",
              SOCKETS + "test_a_signal_at_each_place"),
-    Mutation("write buffer: write_many does not look again", "logd/client/write_buffer.py",
-             "                    if self._size > self._limit:\n"
-             "                        self._exceed_limit(piece[-1])\n", "",
-             WRITER + "test_write_many_that_saw_the_old_limit_is_not_forgotten"),
     Mutation("worker: does not look again after connecting", "logd/client/worker_thread.py",
              "not self.run_callbacks() and not self._is_turn_requested and",
              "not self.run_callbacks() and",

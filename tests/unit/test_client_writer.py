@@ -229,21 +229,6 @@ def test_a_write_that_still_saw_the_old_limit_is_not_forgotten(daemon: FakeDaemo
     assert daemon.messages == [b"early", b"late"]
 
 
-def test_write_many_that_saw_the_old_limit_is_not_forgotten(daemon: FakeDaemon) -> None:
-    class Emptied(list[bytes]):
-        """Another thread empties the buffer between the look at the limit and the extend."""
-
-        def extend(self, piece: object) -> None:
-            writer._limit = -1
-            super().extend(piece)  # type: ignore[arg-type]
-
-    with Writer(daemon.address, "app", linger_s=0.001) as writer:
-        writer._buffer = Emptied()
-        writer._limit = 1000
-        writer.write_many([b"one", b"two"])
-        daemon.wait_for(lambda: daemon.next == 2)
-
-
 # -- failing ------------------------------------------------------------------------------------
 
 
