@@ -49,10 +49,13 @@ class AsyncReader(AsyncReadLoop):
         return self
 
     async def __anext__(self) -> Message:
-        message = await self.next_message()
-        if message is None:
+        if self._cursor is None:  # the common case, without a second coroutine for each message
+            for message in self._messages:
+                return message
+        found = await self.next_message()
+        if found is None:
             raise StopAsyncIteration
-        return message
+        return found
 
     def batches(self) -> AsyncIterator[Batch]:
         return _BatchIterator(self)
