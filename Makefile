@@ -34,13 +34,14 @@ RABBITMQ := rabbitmq-server erlang-base erlang-asn1 erlang-crypto erlang-eldap e
 # Options of the benchmark: make bench BENCH='--full --repeat 5'
 BENCH ?=
 
-.PHONY: help run test check unit integration clients damage faults web security browser operations spark pipeline fuzz test-faults test-fuzz mutations bench bench-document packages shippers bench-packages browser-packages operations-packages spark-packages fuzz-packages constraints clean
+.PHONY: help run test check generate unit integration clients damage faults web security browser operations spark pipeline fuzz test-faults test-fuzz mutations bench bench-document packages shippers bench-packages browser-packages operations-packages spark-packages fuzz-packages constraints clean
 
 help:
 	@echo "make run     install logd and start the daemon on 127.0.0.1:1774, with its data in ./$(DATA)"
 	@echo "make test    run the linter, the type checker and all tests"
 	@echo "make check   run the linter and the type checker; make unit, integration, clients, damage, faults, web,"
 	@echo "             security, browser, operations, spark, pipeline, fuzz: run one part of the tests"
+	@echo "make generate      write the blocking client modules that are generated from asyncio sources"
 	@echo "make test-faults   run the long fault tests: thousands of kills and crashes"
 	@echo "make test-fuzz     run a million random inputs over TCP, over HTTP and in the files; SEED=n repeats a run"
 	@echo "make mutations     remove safety measures from a copy, one at a time, and verify that a test fails"
@@ -88,6 +89,10 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Write the blocking halves of the clients from their asyncio sources.
+generate: $(READY)
+	$(BIN)/python tools/async_to_sync.py
 
 unit: $(READY)
 	$(call run_part,tests/unit)

@@ -129,16 +129,15 @@ def _parse_wait_s(text: str) -> float:
 
 def _connect(address: Target, topic: str, compress: bool, wait_s: float, quiet: bool) -> Writer:
     """Retry for `wait_s`; then raise the last error."""
-    from logd.client.backoff import RetryDeadline
+    from logd.client.backoff import RETRYABLE, RetryDeadline
     from logd.client.writer import Writer
-    from logd.errors import TRY_AGAIN
     from logd.wire.addresses import ConnectionLost, WrongPort
 
     deadline, printed = RetryDeadline(wait_s, time.monotonic()), ""
     while True:
         try:
             return Writer(address, topic, compress=compress, patience_s=max(wait_s, RETRY_S))
-        except (ConnectionLost, *TRY_AGAIN) as error:
+        except RETRYABLE as error:
             if isinstance(error, WrongPort):
                 raise
             if not wait_s and isinstance(error, ConnectionLost):

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from logd.client.client import Client
+    from logd.client.delivery import QueueFull
     from logd.client.reader import Reader
     from logd.client.topics_reader import TopicsReader
-    from logd.client.write_buffer import QueueFull
     from logd.client.writer import Writer
     from logd.errors import LogdError
     from logd.logging.handler import LogdHandler
@@ -25,7 +25,7 @@ _MODULES = {
     "LogdError": "errors",
     "LogdHandler": "logging.handler",
     "Message": "wire.read_state",
-    "QueueFull": "client.write_buffer",
+    "QueueFull": "client.delivery",
     "Reader": "client.reader",
     "TopicsReader": "client.topics_reader",
     "Writer": "client.writer",

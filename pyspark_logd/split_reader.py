@@ -14,9 +14,8 @@ from time import monotonic, sleep
 import pyarrow as pa
 
 from logd.batch import GAP
-from logd.client.backoff import RetryDeadline
-from logd.errors import Busy, NotFound, OutOfRange, ShuttingDown
-from logd.wire.addresses import ConnectionLost
+from logd.client.backoff import RETRYABLE, RetryDeadline
+from logd.errors import NotFound, OutOfRange
 from logd.wire.commands import Batches
 from logd.wire.read_state import check
 from logd.wire.topic_identity import kept
@@ -28,7 +27,6 @@ from pyspark_logd.topic_sources import TopicSource, open_place
 
 PATIENCE_S = 60.0
 CHUNK_BYTES = 32 << 20  # of inflated messages in one record batch
-TRY_AGAIN = (ConnectionLost, Busy, ShuttingDown)
 
 
 def record_batches(split: Split, schema: pa.Schema, on_loss: OnLoss) -> Iterator[pa.RecordBatch]:
@@ -54,7 +52,7 @@ def replies(split: Split, on_loss: OnLoss) -> Iterator[Batches]:
                 if at >= stop:
                     return
                 raise OutOfRange(f"topic {split.topic} ends at {at}, and {stop} was there before")
-        except (*TRY_AGAIN, OutOfRange) as error:  # it may have expired just now: look again
+        except (*RETRYABLE, OutOfRange) as error:  # it may have expired just now: look again
             sleep(patience.pause_s(error, monotonic()))
 
 

@@ -23,14 +23,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from logd.client.backoff import RetryDeadline
+from logd.client.backoff import RETRYABLE, RetryDeadline
 from logd.wire.topic_identity import kept
 from pyspark_logd.arrow_columns import arrow_schema
 from pyspark_logd.data_loss import on_loss
 from pyspark_logd.errors import hidden_traceback, one_line
 from pyspark_logd.options import SourceReadOptions, read_options
 from pyspark_logd.query_ranges import resolve, within
-from pyspark_logd.split_reader import PATIENCE_S, TRY_AGAIN, record_batches, still_there
+from pyspark_logd.split_reader import PATIENCE_S, record_batches, still_there
 from pyspark_logd.splits import Split, TopicSizes, cuts, shares
 from pyspark_logd.stream_offsets import StreamProgress, fair_shares, from_json, to_json
 from pyspark_logd.topic_sources import Extent, TopicSource, homes, open_place
@@ -184,7 +184,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while True:
             try:
                 return ask(self._find_homes())
-            except TRY_AGAIN as error:
+            except RETRYABLE as error:
                 self._hang_up()
                 sleep(patience.pause_s(error, monotonic()))
 

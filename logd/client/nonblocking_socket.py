@@ -1,13 +1,16 @@
-"""A connection that never waits: for a writer that does its work beside the program's own.
+"""A connection that never blocks: for a writer that sends from the program's own threads.
 
-`send` keeps a command until the socket takes it; `push_out` and `take_in` move what can be moved at
-once. Whoever wants to wait polls `fileno()`, for writing too while `wants_out`.
+`send` queues a command until the socket accepts it; `push_out` and `take_in` move what can be moved
+at once. To wait, poll `fileno()` for `events`. While replies are due, `take_in` counts a connection
+that has moved no byte for `timeout_s` as lost. Knows nothing about batches.
 """
 
 from __future__ import annotations
 
+import select
 import socket
 from collections import deque
+from time import monotonic
 from typing import Any
 
 from logd.errors import LogdError
@@ -19,72 +22,76 @@ _MAX_PIECES = 64  # of one system call
 
 
 class NonblockingSocket:
-    def __init__(self, connection: socket.socket, address: str) -> None:
+    def __init__(self, connection: socket.socket, address: str, timeout_s: float) -> None:
         connection.setblocking(False)
-        self._socket, self._address = connection, address
+        self._socket, self._address, self._timeout_s = connection, address, timeout_s
         self._out: deque[memoryview] = deque()
         self._due: deque[Command[Any]] = deque()
         self._replies = Replies()
-        self._broken: str | None = None  # why nothing more can be sent
+        self._moved_at_s = 0.0  # when a byte was sent or received, or nothing was due
+        self._send_error: str | None = None  # nothing more can be sent
         self._end: str | None = None  # why there will be no more replies
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
+    @property
+    def events(self) -> int:
+        return select.POLLIN | (select.POLLOUT if self._out else 0)
+
     def close(self) -> None:
         self._socket.close()
 
     @property
-    def wants_out(self) -> bool:
-        return bool(self._out)
-
-    @property
     def has_ended(self) -> bool:
-        """Will `take_in` have nothing more to give? No event of the socket need tell of that."""
+        """Will `take_in` raise next? The socket may have no event that tells so."""
         return self._end is not None
 
     def send(self, command: Command[Any]) -> None:
+        if not self._due:
+            self._moved_at_s = monotonic()
         self._due.append(command)
         self._out += [memoryview(piece) for piece in (command.line, command.body) if piece]
 
-    def push_out(self) -> bool:
-        """Send what the socket takes; True if it took any."""
-        out, moved = self._out, False
+    def push_out(self) -> None:
+        """Send what the socket accepts."""
+        out = self._out
         while out:
             try:
                 sent = self._socket.sendmsg([out[i] for i in range(min(len(out), _MAX_PIECES))])
             except BlockingIOError:
                 break
             except OSError as error:
-                # Not raised: what the daemon said before it hung up is to be read first.
-                self._broken = reason(error)
+                # Not raised: what the server sent before it closed the connection comes first.
+                self._send_error = reason(error)
                 out.clear()
                 break
-            moved = True
+            self._moved_at_s = monotonic()
             while sent:
                 piece = out.popleft()
                 if len(piece) > sent:
                     out.appendleft(piece[sent:])
                 sent -= min(sent, len(piece))
-        return moved
 
     def take_in(self) -> list[Any]:
-        """What came in: each command's answer, or the LogdError it got.
+        """The replies that have arrived: each command's result, or its LogdError.
 
         ConnectionLost when the connection has ended and everything before that was taken.
         """
-        answers: list[Any] = []
+        replies: list[Any] = []
         try:
             while self._end is None and self._receive():
                 while (reply := self._replies.take()) is not None:
-                    answers.append(self._answer(reply))
+                    replies.append(self._result(reply))
+            if self._due and monotonic() - self._moved_at_s > self._timeout_s:
+                raise TimeoutError
         except OSError as error:
             self._end = reason(error)
         except NotLogd as error:
-            self._end = f"it is no logd: {error}"
-        if not answers and (end := self._end or self._broken):
+            self._end = f"it does not speak the logd protocol: {error}"
+        if not replies and (end := self._end or self._send_error):
             raise lost(self._address, end)
-        return answers
+        return replies
 
     def _receive(self) -> bool:
         try:
@@ -94,11 +101,12 @@ class NonblockingSocket:
             return False
         if not size:
             raise OSError("it closed the connection")
+        self._moved_at_s = monotonic()
         self._replies.received(size)
         return True
 
-    def _answer(self, reply: ReceivedReply | LogdError) -> Any:
+    def _result(self, reply: ReceivedReply | LogdError) -> Any:
         if not self._due:
-            raise NotLogd("it answered more than it was asked")
+            raise NotLogd("it sent more replies than there were commands")
         command = self._due.popleft()
         return command.answer(reply) if isinstance(reply, ReceivedReply) else reply

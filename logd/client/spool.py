@@ -1,16 +1,17 @@
-"""Batches on the producer's own disk until the daemon has acknowledged them.
+"""Batches on the producer's disk until the server has acknowledged them.
 
     <directory>/lock          one writer at a time
-    <directory>/state         the producer's name, and the number acknowledged last
-    <directory>/<n>.spool     batches from number n on, back to back, in the form of a partition
+    <directory>/state         the producer's name, and the last acknowledged number
+    <directory>/<n>.spool     batches from number n on, in the format of a partition
 
-A batch has the id `spool:<n>`, and its note, one word for whoever made it, stands behind that. What
-is read back is sent with the producer's own name.
+A batch has the id `spool:<n>`, followed by its note: one word that the program can read back. What
+is read from the spool is sent with the producer's name.
 
-Always: numbers grow by one; a batch that `append` returned from survives the process, and with
-`fsync` the machine; one that it raised for is not there. The state may lag behind: what it does not
-know to be acknowledged is sent again with the same number, and the daemon knows it. A segment goes
-when all in it is acknowledged and a newer one has a batch: the newest note is always there.
+Invariants: numbers grow by one. A batch for which `append` has returned survives the process, and
+with `fsync` the machine; a batch for which it raised is not stored. The state may be out of date:
+batches that were acknowledged since are sent again with the same number, and the server recognizes
+them. A segment is removed when all of it is acknowledged and a newer segment has a batch, so the
+newest note always exists.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from logd.wire.commands import checked_producer
 from logd.wire.requests import Push
 
 SEGMENT_BYTES = 16 << 20
-SAVE_EVERY = 256  # acknowledgements; well below what the daemon remembers of a producer
+SAVE_EVERY = 256  # batches; well below the number that the server remembers per producer
 _PRODUCER = "spool"
 _NOTE = re.compile(r"[!-~]{1,300}")
 _log = logging.getLogger("logd.spool")
@@ -51,7 +52,10 @@ class _Segment:
 
 
 class Spool:
-    """`read` hands out each batch once per life, in order; `forget` says up to where it is done."""
+    """`read` returns each batch once, in order; `forget` removes those up to a number.
+
+    Besides `append`, which may run in another thread, use it from one thread at a time.
+    """
 
     def __init__(
         self, directory: Path, *, fsync: bool = False, segment_bytes: int = SEGMENT_BYTES
@@ -64,8 +68,9 @@ class Spool:
         try:
             self.producer, self.acknowledged = self._load_state()
             self._saved = self.last = self.acknowledged
-            self._messages = self._time_ms = 0  # inside the spool: they only have to grow
+            self._messages = self._time_ms = 0  # of the spool itself; they only have to grow
             self._segments: deque[_Segment] = deque()
+            self.size = 0  # bytes on disk
             self._open_segments()
             self._reading, self._read_at = self._place_of(self.acknowledged + 1)
             later = list(self._segments)[self._reading :]
@@ -75,13 +80,8 @@ class Spool:
             self.abandon()
             raise
 
-    @property
-    def size(self) -> int:
-        """Bytes on disk."""
-        return sum(segment.size for segment in self._segments)
-
     def append(self, push: Push, messages: int, note: str = "-") -> int:
-        """Keep a batch; its number. The note is one word of at most 300 printable characters."""
+        """Store a batch and return its number."""
         assert push.sum is not None
         if not _NOTE.fullmatch(note):
             raise ValueError("a note is one word of 1 to 300 printable ASCII characters")
@@ -101,15 +101,16 @@ class Spool:
         except BaseException:
             os.ftruncate(self._file, segment.size)
             raise
-        # No call from here on: a signal must not come between the batch and its number.
+        # No call from here on: a signal must not separate the batch from its number.
         segment.size += size
+        self.size += size
         self.unread_bytes += size
         self._messages += messages
         self.last = number
         return number
 
     def read(self, topic: str) -> tuple[int, Push, int] | None:
-        """The next batch: its number, the push without an id, and how many messages it has."""
+        """The next batch: its number, the push without an id, and its number of messages."""
         while self._reading < len(self._segments):
             segment = self._segments[self._reading]
             if self._read_at < segment.size:
@@ -124,7 +125,7 @@ class Spool:
         return None
 
     def forget(self, number: int) -> None:
-        """Everything up to this number is acknowledged, or given up."""
+        """Everything up to this number is acknowledged or refused."""
         self.acknowledged = number
         filled = [segment for segment in self._segments if segment.size]
         done = sum(segment.first <= number + 1 for segment in filled[1:])
@@ -136,9 +137,11 @@ class Spool:
             self._try_to_save_state()
 
     def _remove_oldest(self) -> None:
-        self._segments.popleft().path.unlink(missing_ok=True)
+        segment = self._segments.popleft()
+        segment.path.unlink(missing_ok=True)
+        self.size -= segment.size
         self._reading -= 1
-        if self._reading < 0:  # all of it was read, and nothing behind it yet
+        if self._reading < 0:  # all of it was read, and nothing after it yet
             self._reading = self._read_at = 0
 
     def rename(self, producer: str) -> None:
@@ -146,14 +149,14 @@ class Spool:
         self._save_state()
 
     def notes(self, after: int) -> Iterator[tuple[int, str]]:
-        """Number and note of each batch that is still here and newer than `after`, oldest first."""
+        """Number and note of each batch in the spool that is newer than `after`, oldest first."""
         for segment in list(self._segments):
             try:
                 for found in _scan(segment, bodies=False):
                     if _number(found) > after:
                         yield _number(found), _note(segment, found)
             except FileNotFoundError:
-                continue  # acknowledged and removed meanwhile
+                continue  # acknowledged and removed in the meantime
 
     def close(self) -> None:
         if self._lock < 0:
@@ -171,11 +174,12 @@ class Spool:
             segment = _Segment(int(path.stem), path, path.stat().st_size)
             self._check(segment, is_last=path == paths[-1])
             self._segments.append(segment)
+            self.size += segment.size
         if paths:
             self._file = os.open(paths[-1], os.O_RDWR)
 
     def _check(self, segment: _Segment, is_last: bool) -> None:
-        """Read a segment of an earlier life; cut what a kill left unfinished at the very end."""
+        """Read a segment of an earlier process; cut an unfinished batch at the very end."""
         end, last = 0, segment.first - 1
         try:
             for found in _scan(segment):
@@ -185,9 +189,11 @@ class Spool:
             if not is_last:
                 raise SpoolError(
                     f"{segment.path} is damaged at byte {end} ({damage.reason});"
-                    " move it away to go on without its batches"
+                    " move it away to continue without its batches"
                 ) from None
-            _log.warning("%s ended in an unfinished batch; cut at byte %d", segment.path, end)
+            _log.warning(
+                "%s ended in an unfinished batch and was cut at byte %d", segment.path, end
+            )
             os.truncate(segment.path, end)
             segment.size = end
         self.last = max(self.last, last)
@@ -203,7 +209,7 @@ class Spool:
             _sync_directory(self._directory)
 
     def _place_of(self, number: int) -> tuple[int, int]:
-        """Which segment the batch with this number is in, or would be, and where."""
+        """The segment and the position of the batch with this number, or where it would be."""
         for i, segment in enumerate(self._segments):
             for found in _scan(segment, bodies=False):
                 if _number(found) >= number:
@@ -212,7 +218,7 @@ class Spool:
         return newest, self._segments[-1].size if self._segments else 0
 
     def abandon(self) -> None:
-        """Close its files as they are."""
+        """Close the files as they are. A forked child does this with its copies."""
         for descriptor in (self._file, self._lock):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -228,12 +234,12 @@ class Spool:
             return new_producer(), 0
         except (ValueError, KeyError, TypeError, BadRequest) as error:
             raise SpoolError(
-                f"{self._directory}/state is damaged ({error}); remove it to go on, and what is"
-                " in the spool is sent under a new name, some of it perhaps a second time"
+                f"{self._directory}/state is damaged ({error}); remove it to continue: what is in"
+                " the spool is then sent with a new producer name, and may be stored twice"
             ) from None
 
     def _try_to_save_state(self) -> None:
-        """It may lag behind, so a failure is no reason to stop."""
+        """The state may be out of date, so an error is only logged."""
         try:
             self._save_state()
         except OSError as error:
@@ -254,6 +260,12 @@ class Spool:
         self._saved = self.acknowledged
 
 
+def open_spool(directory: Path, limit_bytes: int, *, fsync: bool) -> Spool:
+    """A spool with segments so small that some can be removed before the limit is reached."""
+    segment_bytes = min(SEGMENT_BYTES, max(1, limit_bytes // 8))
+    return Spool(directory, fsync=fsync, segment_bytes=segment_bytes)
+
+
 def _lock(path: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -261,7 +273,7 @@ def _lock(path: Path) -> int:
     except BlockingIOError:
         os.close(descriptor)
         raise SpoolError(
-            f"another writer uses the spool {path.parent}; give each a directory of its own"
+            f"another writer uses the spool {path.parent}; each writer needs its own directory"
         ) from None
     return descriptor
 
@@ -279,7 +291,7 @@ def _number(found: ScannedBatch) -> int:
 
 
 def _note(segment: _Segment, found: ScannedBatch) -> str:
-    """The word between the id and the header's sum."""
+    """The word between the id and the header's checksum."""
     with segment.path.open("rb") as file:
         file.seek(found.position)
         return file.read(found.header.head_size).split(b" ")[-2].decode("ascii")

@@ -1,8 +1,8 @@
-"""A client's TLS socket that behaves as a plain one does, blocking or not.
+"""A client's TLS socket that behaves like a plain one, blocking or not.
 
-The standard library's has no `sendmsg`, and tells in a way of its own that nothing can be moved
-now. Whoever watches its descriptor has to read until nothing is left: TLS may hold bytes that the
-kernel knows nothing of.
+The one of the standard library has no `sendmsg`, and raises its own exceptions instead of
+BlockingIOError. A program that polls the descriptor has to read until nothing is left: TLS may hold
+bytes that the kernel does not know about.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ import ssl
 from collections.abc import Iterable
 from typing import Any
 
-_JOIN_BYTES = 64 * 1024  # a call makes records of at least 16 KB where there is as much to send
+_JOIN_BYTES = 64 * 1024  # so that TLS records have their full 16 KB
 
 
 class TlsSocket(ssl.SSLSocket):
     def sendmsg(self, buffers: Iterable[Any], *_: Any) -> int:  # type: ignore[override]
-        """Send what of the first buffers fits into one call.
+        """Send the part of the first buffers that fits into one call.
 
-        OpenSSL wants a call that could not be finished again with the same bytes: those to whom
-        BlockingIOError is raised come again with these, and perhaps more behind them.
+        After BlockingIOError, OpenSSL expects a call with the same bytes; more may follow them.
         """
         pieces, size = [], 0
         for buffer in buffers:
@@ -40,7 +39,7 @@ class TlsSocket(ssl.SSLSocket):
 
 
 def client_context(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
-    """Trusts those in `ca`, else whom the system trusts; the name of the daemon is checked."""
+    """Trusts the authorities in `ca`, or those of the system. Checks the name of the server."""
     context = ssl.create_default_context(cafile=ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.sslsocket_class = TlsSocket

@@ -1,9 +1,9 @@
-"""Several topics as one stream, and those of a glob that are made later.
+"""Several topics as one stream, including topics that are created later and match a glob.
 
-What is there at the start comes merged by time, or topic by topic as it arrives. A follower then
-goes on with a thread for each topic, which has a reader of its own that survives lost connections;
-they hand batches over through a queue with a bound, so a slow program slows them and costs no
-memory. In each topic the order is that of its offsets, always.
+What exists at the start is merged by time, or read topic by topic. A follower then uses a thread
+for each topic, with a reader that reconnects; the threads pass batches through a bounded queue, so
+a slow program slows them down and memory stays bounded. The order within a topic is always that of
+its offsets. The asyncio API has no such class: there, a program starts a task for each topic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from logd.wire.commands import checked_topic
 from logd.wire.read_state import Batch, ReadOptions, messages_of
 from logd.wire.requests import Where
 
-MAX_TOPICS = 500  # each has a connection and, where it is followed, a thread
+MAX_TOPICS = 500  # each has a connection and, if it is followed, a thread
 LOOK_S = 2.0  # how often a follower looks for new topics
 _QUEUED = 64  # batches between the threads and the program
 _GLOB_CHARACTERS = frozenset("*?[")
@@ -37,8 +37,8 @@ class TopicMessage(NamedTuple):
     value: bytes
 
 
-class _Came(NamedTuple):
-    """Something from a thread: a batch, or that there are no more, and why."""
+class _QueueEntry(NamedTuple):
+    """What a thread passes on: a batch, or that there are no more, and why."""
 
     topic: str
     batch: Batch | None
@@ -48,11 +48,10 @@ class _Came(NamedTuple):
 class TopicsReader:
     """Reads the topics that these names and globs match. A context manager; iterate it.
 
-    `merge` "time" orders what is there when it starts by time over all topics; what comes later
-    comes as it arrives. A follower also reads topics that are made later. Options are those of a
-    Reader but for `limit` and `until`, which would be those of each topic. With `until_ms` a
-    follower ends when that time has come and all that is older is read, in topics made just before
-    it too.
+    With `merge="time"`, what exists at the start is ordered by time over all topics; later messages
+    are returned as they arrive. A follower also reads topics that are created later. The options
+    are those of a Reader; `limit` and `until` apply to each topic. With `until_ms` a follower ends
+    when that time has come and everything older is read, including topics created just before.
     """
 
     def __init__(
@@ -72,9 +71,9 @@ class TopicsReader:
         self._follow = options.pop("follow", False)
         self._options = options
         self._readers: dict[str, Reader] = {}
-        self._queue: queue.Queue[_Came] = queue.Queue(_QUEUED)
+        self._queue: queue.Queue[_QueueEntry] = queue.Queue(_QUEUED)
         self._closed = threading.Event()
-        self._reading = 0  # threads that have not said that there is no more
+        self._reading = 0  # threads that have not reached an end
         self._threads: list[threading.Thread] = []
         self._client = Client(target)
         for topic in self._unknown():
@@ -94,7 +93,7 @@ class TopicsReader:
             reader.interrupt()
         while any(thread.is_alive() for thread in self._threads):
             try:
-                self._queue.get(timeout=0.05)  # a thread may wait for room
+                self._queue.get(timeout=0.05)  # a thread may be waiting for room
             except queue.Empty:
                 pass
         for reader in self._readers.values():
@@ -119,7 +118,7 @@ class TopicsReader:
         return found
 
     def _is_there(self, topic: str) -> bool:
-        """A follower waits for a topic that does not exist yet; any other reader is refused."""
+        """A follower waits for a topic that does not exist yet; for others that is an error."""
         if not self._follow:
             return True
         try:
@@ -129,7 +128,7 @@ class TopicsReader:
         return True
 
     def _unknown(self) -> list[str]:
-        """Those that match and are not read yet."""
+        """The topics that match and are not read yet."""
         new = sorted(self._matching() - self._readers.keys())
         if len(self._readers) + len(new) > MAX_TOPICS:
             raise BadRequest(f"more than {MAX_TOPICS} topics match; read fewer at a time")
@@ -165,22 +164,22 @@ class TopicsReader:
                 self._look()
                 looked_at_s = monotonic()
             try:
-                came = self._queue.get(timeout=LOOK_S)
+                entry = self._queue.get(timeout=LOOK_S)
             except queue.Empty:
                 continue
-            if came.error is not None:
-                raise came.error
-            if came.batch is None:
+            if entry.error is not None:
+                raise entry.error
+            if entry.batch is None:
                 self._reading -= 1
             else:
-                yield from _labels(came.topic, came.batch)
+                yield from _labels(entry.topic, entry.batch)
 
     def _is_time_up(self) -> bool:
         until_ms = self._options.get("until_ms")
         return until_ms is not None and time.time_ns() // 1_000_000 >= until_ms
 
     def _look(self) -> None:
-        """Have topics been made that a glob matches? A daemon that is away has none."""
+        """Look for new topics; none if the server does not answer."""
         try:
             self._find()
         except (ConnectionLost, NotFound):
@@ -191,7 +190,7 @@ class TopicsReader:
                 pass
 
     def _find(self) -> list[str]:
-        """The topics that were made since somebody looked; they are read from now on."""
+        """Start reading the topics that were created since the last call, and return them."""
         new = self._unknown()
         for topic in new:
             self._add(topic, "first")
@@ -202,13 +201,13 @@ class TopicsReader:
         def work() -> None:
             try:
                 for batch in reader.followed():
-                    self._queue.put(_Came(topic, batch))
+                    self._queue.put(_QueueEntry(topic, batch))
                     if self._closed.is_set():
                         return
-                self._queue.put(_Came(topic, None))
+                self._queue.put(_QueueEntry(topic, None))
             except (LogdError, ConnectionLost) as error:
                 if not self._closed.is_set():
-                    self._queue.put(_Came(topic, None, error))
+                    self._queue.put(_QueueEntry(topic, None, error))
 
         thread = threading.Thread(target=work, name=f"logd-read-{topic}", daemon=True)
         self._threads.append(thread)

@@ -1,20 +1,21 @@
-"""What a writer still has to get acknowledged, and what each answer means for it.
+"""The batches of a writer that are not acknowledged yet, and what each reply means for them.
 
-Pure: whoever has a connection asks `next()` for what to send, reports `answered()` and `lost()`,
-and does what the outcome says. The blocking and the asyncio writer share it.
+No I/O: a sender sends what `next()` returns and reports `answered()` and `lost()`; the outcome says
+what follows. Shared by the writers and the Spark sink.
 
-Always: batches go out in order, and their numbers grow by one. A number is used for one body only.
-What had no answer when a connection ended is sent again with its old number, so the daemon stores
-it once. When a batch is refused, those behind it on their way are refused too, because a number is
-missing; their answers are waited for before anything else is sent.
+Invariants: batches are sent in order, and their numbers grow by one. A number is used for one body
+only. What had no reply when a connection ended is sent again with the same number, so the server
+stores it once. When a batch is refused, the server also refuses those in flight after it, because a
+number is missing; their replies are awaited before anything else is sent.
 
-The first batch on each connection travels alone. A daemon that does not know the producer takes any
-number from it, so a second batch on its way could be stored although the first was refused. So does
-the first batch of a new life: an earlier one may have used its number, see `Clash`.
+The first batch on each connection is sent alone. A server that does not know the producer accepts
+any number from it, so a second batch in flight could be stored although the first was refused. The
+first batch of a new process is sent alone too: an earlier process may have used its number, see
+`Clash`.
 
-A signal may interrupt the program anywhere in here. Then whoever has the connection drops it and
-reports `lost()`. So that nothing is lost or doubled by that, `add` and the removal of a batch are
-steps without a call in them, which Python does not interrupt, and `settled` comes first.
+A signal may interrupt the program anywhere in this module. Then the owner of the connection closes
+it and reports `lost()`. To lose and duplicate nothing, `add` and the removal of a batch contain no
+call, so Python does not interrupt them, and `settled` is called before the removal.
 """
 
 from __future__ import annotations
@@ -27,37 +28,37 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logd.errors import (
+    TRY_AGAIN,
     BadRequest,
-    Busy,
     ChecksumMismatch,
     Conflict,
     Faulted,
     Internal,
     IoError,
     LogdError,
-    NoSpace,
     OutOfOrder,
-    ShuttingDown,
     TooLarge,
 )
 from logd.wire.commands import Pushed, checked_producer
 from logd.wire.requests import Push
 from logd.wire.text import counted
 
-MAX_IN_FLIGHT = 512  # well below the batches of a producer that the daemon remembers
-TRY_LATER = (Busy, NoSpace, IoError, ShuttingDown, Internal, ChecksumMismatch, Faulted)
-TOO_BAD = (BadRequest, TooLarge)  # of this one batch; others may be fine
+MAX_IN_FLIGHT = 512  # well below the number of batches that the server remembers per producer
+TRY_LATER = (*TRY_AGAIN, IoError, Internal, ChecksumMismatch, Faulted)
+TOO_BAD = (BadRequest, TooLarge)  # this batch only; others may be accepted
 _LAST = re.compile(r"last=([0-9]{1,19})\b")
+
+Futures = list[tuple[int, Any]]  # the index of a message in its batch, and its future
 
 
 @dataclass(slots=True)
 class UnackedBatch:
-    """A push without its id, its number, and whoever wants to know where its messages landed."""
+    """A push without its id, its number, and the futures that get the offsets of its messages."""
 
     push: Push
     messages: int
-    offers: list[tuple[int, Any]] = field(default_factory=list)  # (which message, its future)
-    number: int = 0  # until somebody has taken it over
+    futures: Futures = field(default_factory=list)
+    number: int = 0  # until it is accepted
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,7 +76,7 @@ class PushStored:
 
 @dataclass(frozen=True, slots=True)
 class PushRefused:
-    """This batch cannot be stored and is given up. The ones behind it are sent again."""
+    """This batch was dropped, as the server will never store it. Those after it are sent again."""
 
     batch: UnackedBatch
     error: LogdError
@@ -83,14 +84,14 @@ class PushRefused:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Nothing is lost, but it is no use to send more before a pause. Then `go_on()`."""
+    """Nothing is lost, but the next attempt should follow a pause. Then call `go_on()`."""
 
     error: LogdError
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """The daemon no longer has batches that it had acknowledged. Sending goes on."""
+    """The server has lost batches that it had acknowledged. Sending continues."""
 
     first: int
     last: int
@@ -98,14 +99,14 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """An earlier life of this writer, which it forgot, used the number. Sending goes on."""
+    """An earlier process used the number and its spool lost that. Sending continues."""
 
     error: LogdError
 
 
 @dataclass(frozen=True, slots=True)
 class Hopeless:
-    """No batch of this writer will be taken."""
+    """The server will accept no batch of this writer."""
 
     error: LogdError
 
@@ -120,8 +121,9 @@ def new_producer() -> str:
 class UnackedBatches:
     """Batches get numbers as they are added, unless they have one.
 
-    `settled` hears of each batch before it leaves: its offset, or why it was refused. A signal may
-    make it hear twice. `renamed` hears of new names. `first_own` is the first number of this life.
+    `settled` is called with each batch before it is removed, and with its offset or the error that
+    it was refused with. A signal may cause a second call. `renamed` is called with each new
+    producer name. `first_own` is the first number that this process gives.
     """
 
     def __init__(
@@ -138,9 +140,9 @@ class UnackedBatches:
         self.producer = checked_producer(producer) if producer else new_producer()
         self.settled: Callable[[UnackedBatch, int | LogdError], None] = lambda batch, result: None
         self.in_flight = 0
-        self.size = 0  # bytes of all bodies in it
-        self._is_shared = is_shared  # others may use the name too, by mistake
-        self.last = 0  # the number that was given last
+        self.size = 0  # bytes of all bodies
+        self._is_shared = is_shared  # other writers may use the same name by mistake
+        self.last = 0  # the newest number
         self._max_in_flight = max_in_flight
         self._renamed = renamed
         self._batches: deque[UnackedBatch] = deque()
@@ -148,7 +150,7 @@ class UnackedBatches:
         self._alone = True
         self._is_new_name = producer is None  # nothing was stored under it
         self._held = False
-        self._verdict: Outcome | None = None  # given when all answers on their way are here
+        self._verdict: Outcome | None = None  # returned when all replies in flight have arrived
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -159,7 +161,7 @@ class UnackedBatches:
         self._batches += (batch,)
 
     def next(self) -> Push | None:
-        """What to send now, if anything. It counts as sent."""
+        """The batch to send now, if any. It counts as sent."""
         if self._held or self._verdict or self.in_flight >= min(self._limit, len(self._batches)):
             return None
         batch = self._batches[self.in_flight]
@@ -177,22 +179,24 @@ class UnackedBatches:
 
     @property
     def wants_answers(self) -> bool:
-        """Is so much on its way that it is time to look for answers?"""
+        """Are so many batches in flight that it is time to look for replies?"""
         return self.in_flight * 2 >= self._limit
 
     def answered(self, answer: Pushed | LogdError) -> Outcome | None:
-        """The answer to the oldest that was sent."""
+        """The reply to the oldest batch in flight."""
         self.in_flight -= 1
         if self._verdict is None:
             if isinstance(answer, Pushed):
                 return self._stored(answer)
             self._verdict = self._judge(answer)
         elif isinstance(answer, Pushed):
-            self._verdict = Hopeless(Internal("a batch was stored behind one that was refused"))
+            self._verdict = Hopeless(
+                Internal("the server stored a batch after one that it had refused")
+            )
         return None if self.in_flight else self._settle()
 
     def lost(self) -> Outcome | None:
-        """The connection is gone: what had no answer will be sent again."""
+        """The connection was lost: what had no reply is sent again."""
         self.in_flight, self._alone, self._held = 0, True, False
         return self._settle()
 
@@ -225,7 +229,7 @@ class UnackedBatches:
 
     def _judge_number(self, error: LogdError) -> Outcome:
         if self._is_new_name:
-            return Hopeless(error)  # it may start with any number; another name would not help
+            return Hopeless(error)  # it may start with any number; another name does not help
         found, due = _LAST.search(error.text), self._batches[0].number - 1
         if isinstance(error, OutOfOrder) and found and int(found[1]) <= due:
             last = int(found[1])
@@ -245,7 +249,7 @@ class UnackedBatches:
         return verdict
 
     def _rename(self) -> None:
-        """A new name may start with any number: the old one's next number is not ours any more."""
+        """A new name may start with any number; the old one expects the number that is missing."""
         self.producer = new_producer()
         self._alone = self._is_new_name = True
         self._renamed(self.producer)

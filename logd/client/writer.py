@@ -1,7 +1,8 @@
-"""The writer: messages in, each stored once whatever the network does.
+"""The blocking writer: stores each message once, whatever happens to the connection.
 
-Cutting messages into batches is `gathering`'s, getting these to the daemon `delivery`'s; this is
-what a program makes, waits for and closes.
+`write_buffer` cuts messages into batches, `delivery` decides what to send, and `sender` moves
+bytes. This module has what a program constructs, waits for and closes. The asyncio writer is not
+generated from the same source: this one is used by many threads and buffers without a lock.
 """
 
 from __future__ import annotations
@@ -12,14 +13,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Literal, Self
 
-from logd.client.delivery import Delivery, Loss
-from logd.client.delivery_policy import closed
-from logd.client.send_queue import SendQueue, new_outbox, open_spool
-from logd.client.unacked import UnackedBatch
+from logd.client.delivery import Delivery, Loss, closed
+from logd.client.sender import Sender
+from logd.client.spool import open_spool
 from logd.client.write_buffer import Full, WriteBuffer
-from logd.client.write_buffer import QueueFull as QueueFull
 from logd.errors import BadRequest, LogdError
-from logd.wire.addresses import Target
+from logd.wire.addresses import Target, addresses
 from logd.wire.commands import checked_topic
 
 PATIENCE_S = 60.0
@@ -37,29 +36,22 @@ def warn_of_loss(loss: Loss) -> None:
 class Writer(WriteBuffer):
     """Writes to one topic, from any number of threads. A context manager; `close` flushes.
 
-    A batch goes out when it has `batch_bytes`, or when its oldest message has waited `linger_s`
-    (None or 0: only by size and `flush`). A larger message is a batch of its own.
+    A batch is sent when it has `batch_bytes`, or when its oldest message is `linger_s` old (None or
+    0: only by size and by `flush`). A larger message is sent as its own batch.
 
     What was not acknowledged when a connection ended is sent again, and stored once. The writer
-    gives up, with the newest reason, when nothing was acknowledged for `patience_s` (None: never).
-    When `queue_bytes` wait, `full` says what becomes of a message: "wait" for room, "raise"
-    QueueFull, or "drop" it and count it in `dropped`. With a `spool` directory batches wait there
-    instead, up to `spool_bytes`, survive the program, and patience has no end unless it is given.
-    A batch that the daemon will never take ends the writer, unless `on_refused` is there to hear
-    how many messages that are, and why. `on_loss` hears of what was acknowledged and is gone.
+    fails with the newest error when nothing was acknowledged for `patience_s` (None: never). While
+    `queue_bytes` are waiting, `full` decides what happens to a new message: "wait" for room,
+    "raise" QueueFull, or "drop" it and count it in `dropped`. With a `spool` directory, batches
+    wait there instead, up to `spool_bytes`, and survive the program; then there is no limit of time
+    by default. A batch that the server will never accept ends the writer, unless `on_refused` is
+    given: it is called with the number of messages and the error. `on_loss` is called when the
+    server has lost messages that it had acknowledged.
 
-    `acknowledged` counts messages; `first_offset` and `next_offset` span them.
+    `acknowledged` counts messages; `first_offset` and `next_offset` enclose them.
     """
 
-    __slots__ = (
-        "_closing",
-        "_on_loss",
-        "_on_refused",
-        "acknowledged",
-        "first_offset",
-        "next_offset",
-        "spool",
-    )
+    __slots__ = ("_closing", "spool")
 
     def __init__(
         self,
@@ -82,28 +74,29 @@ class Writer(WriteBuffer):
         on_loss: Callable[[Loss], None] = warn_of_loss,
         on_refused: Callable[[int, LogdError], None] | None = None,
     ) -> None:
-        """`connect` "now" raises where nobody answers; the default, unless there is a spool."""
+        """`connect="now"`, the default without a spool, raises if no server answers."""
         super().__init__(
             checked_topic(topic), batch_bytes=batch_bytes, linger_s=linger_s, compress=compress,
-            full=full, room_bytes=spool_bytes if spool else queue_bytes,
+            full=full,
         )  # fmt: skip
-        self._on_loss, self._on_refused = on_loss, on_refused
         self._closing = False
-        self.acknowledged = 0
-        self.first_offset: int | None = None
-        self.next_offset: int | None = None
+        address = ", ".join(addresses(target))
         self.spool = open_spool(spool, spool_bytes, fsync=spool_fsync) if spool else None
         try:
             self._delivery = Delivery(
-                target, self._topic, self, self._lock,
-                backlog=SendQueue(new_outbox(self.spool, producer, max_in_flight), self.spool),
+                self._topic, address, monotonic(), spool=self.spool, producer=producer,
+                max_in_flight=max_in_flight, room_bytes=spool_bytes if spool else queue_bytes,
                 patience_s=PATIENCE_S if patience_s is None and spool is None else patience_s,
-                timeout_s=timeout_s,
+                on_loss=on_loss, on_refused=on_refused,
+            )  # fmt: skip
+            self._sender = Sender(
+                self._delivery, self, self._lock, target=target, topic=self._topic,
+                spool=self.spool, timeout_s=timeout_s,
             )  # fmt: skip
             if (connect or ("later" if spool else "now")) == "now":
-                self._delivery.connect_now()
-            if not self._delivery.backlog.is_done:
-                self._delivery.attend(0.0)  # something is left of an earlier life
+                self._sender.connect_now()
+            if not self._delivery.is_done:
+                self._sender.request_turn(0.0)  # an earlier process has left batches in the spool
         except BaseException:
             if self.spool is not None:
                 self.spool.close()
@@ -111,48 +104,60 @@ class Writer(WriteBuffer):
 
     @property
     def trouble(self) -> Exception | None:
-        """Why nothing is stored at the moment and it tries again; None while all is well."""
+        """The error because of which nothing is stored at the moment; None while all is well."""
         return self._delivery.trouble
 
+    @property
+    def acknowledged(self) -> int:
+        return self._delivery.acknowledged
+
+    @property
+    def first_offset(self) -> int | None:
+        return self._delivery.first_offset
+
+    @property
+    def next_offset(self) -> int | None:
+        return self._delivery.next_offset
+
     def push(self, messages: list[bytes], note: str = "-") -> None:
-        """Exactly one batch, behind all that was written before. With a spool it is kept by now."""
+        """Queue one batch after everything written before. With a spool it is on disk on return."""
         if not messages:
             raise BadRequest("a batch holds at least one message")
         with self._lock:
             self._check()
-            batch = self._packer.pack(messages)
-            while self._is_full:
+            batch = self._encoder.encode(messages)
+            while self._delivery.is_full:
                 if self._full != "wait":
                     self._refuse(len(messages))
                     return
                 self._wait(None)
             self._send(len(self._buffer))
-            self._delivery.add(batch, note)
-            self._delivery.move()
+            self._delivery.add(batch, monotonic(), note)
+            self._sender.send_now()
             self._check()
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Send what is buffered, and wait until everything until now is acknowledged."""
+        """Send what is buffered, and wait until everything written so far is acknowledged."""
         end_s = None if timeout_s is None else monotonic() + timeout_s
         with self._lock:
             self._check()
             while not self._sent(len(self._buffer)):
                 self._wait_until(end_s)
-            last = self._delivery.backlog.last
-            while not self._delivery.backlog.is_settled(last):
+            last = self._delivery.last
+            while not self._delivery.is_settled(last):
                 self._wait_until(end_s)
             self._check()
 
     def _wait_until(self, end_s: float | None) -> None:
         left_s = None if end_s is None else end_s - monotonic()
         if left_s is not None and left_s <= 0:
-            raise TimeoutError(self._what_waits())
+            raise TimeoutError(self._delivery.describe_queue())
         self._wait(left_s)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Flush, and end. After a failure: end, and raise it once more.
+        """Flush and end. After a failure: end, and raise the failure again.
 
-        What is in a spool may stay there: it is waited for no longer than CLOSE_S unless asked.
+        Batches may stay in a spool: without `timeout_s` it waits for them only CLOSE_S.
         """
         with self._lock:
             if self._closing:
@@ -169,11 +174,11 @@ class Writer(WriteBuffer):
             with self._lock:
                 self._closed = True
                 self._discard(closed())
-                self._delivery.end()
+                self._sender.end()
 
     def abandon(self) -> None:
-        """In a forked child: close its copies of what is the parent's. The parent's goes on."""
-        self._delivery.abandon()
+        """In a forked child: close its copies of the parent's descriptors."""
+        self._sender.abandon()
 
     def __enter__(self) -> Self:
         return self
@@ -186,22 +191,3 @@ class Writer(WriteBuffer):
                 raise
             if error is not failure:
                 error.add_note(f"and the writer of {self._topic} failed: {failure}")
-
-    # -- what the delivery asks for ----------------------------------------------------------------
-
-    def stored(self, batch: UnackedBatch, offset: int) -> None:
-        if self.first_offset is None:
-            self.first_offset = offset
-        self.next_offset = offset + batch.messages
-        self.acknowledged += batch.messages
-
-    @property
-    def hears_refusals(self) -> bool:
-        return self._on_refused is not None
-
-    def refused(self, batch: UnackedBatch, error: LogdError) -> None:
-        if self._on_refused is not None:
-            self._on_refused(batch.messages, error)
-
-    def lost(self, loss: Loss) -> None:
-        self._on_loss(loss)

@@ -1,9 +1,9 @@
-"""What becomes of somebody's writer when the process forks, and when a worker process ends.
+"""What happens to handlers when the process forks, and when a worker process ends.
 
-A child has a copy of the parent's socket and of its locks, and none of its threads. It must not
-send what the parent has gathered, and must not hold the parent's connection or spool open.
+A child has copies of the parent's socket and locks, and none of its threads. It must not send what
+the parent has buffered, and must not hold the parent's connection or spool open.
 
-The first connection of a process imports a codec. A fork in the middle of that leaves half of it in
+The first connection of a process imports a codec. A fork during that import leaves it incomplete in
 the child, where every connection then fails (seen in tests), so it is imported here.
 """
 
@@ -19,7 +19,7 @@ from typing import Protocol
 
 class Forked(Protocol):
     def after_fork(self) -> None:
-        """Called in a new child, before anything else runs there."""
+        """Called in a new child before anything else."""
 
     def flush(self) -> None: ...
 
@@ -42,9 +42,9 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 def flush_with_worker(holder: Forked) -> None:
-    """A process that `multiprocessing` started ends without `atexit`, but runs its finalizers.
+    """A process started by `multiprocessing` ends without `atexit`, but runs its finalizers.
 
-    It forgets those that were there before it began, so this is done once more when it begins.
+    It drops the finalizers of its parent, so they are registered again when it starts.
     """
     util = sys.modules.get("multiprocessing.util")
     if util is not None and holder not in _flushed:

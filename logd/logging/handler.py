@@ -1,11 +1,11 @@
-"""A handler for Python's `logging` that costs the program neither time nor its life.
+"""A handler for Python's `logging` that never blocks the program and never raises into it.
 
-`emit` formats a record and offers it to a writer that never waits. `logging` calls it with the
+`emit` formats a record and passes it to a writer that never waits. `logging` calls it with the
 handler's lock held; no other lock is held when that one is taken.
 
-A signal handler or a finalizer may log at any moment, also while its thread is inside the writer
-and holds the writer's lock, and even in the writer's own thread. Such a record is set aside, and
-handed over by whoever comes next: a second call into the writer would wait for itself.
+A signal handler or a finalizer may log at any time, also while its thread is inside the writer and
+holds the writer's lock, and even in the writer's own thread. A second call into the writer would
+deadlock, so such a record is set aside, and the next call passes it on.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ CLOSE_S = 2.0
 MAX_ASIDE = 1000
 MAX_SPOOLS = 1000  # processes that share a spool directory
 _TAKEN = "another writer uses the spool"
-_MARK_BYTES = 100  # a mark that says that something was cut is shorter than that
+_MARK_BYTES = 100  # the mark of a cut message is shorter
 
 
 class LogdHandler(logging.Handler):
-    """Sends records to a topic: as JSON, or as text where it is given another formatter.
+    """Sends records to a topic: as JSON, or as text with another formatter.
 
-    `fields` go into every JSON record, and `include` names more of the record's own: pid, process,
-    thread, file, line, function. A message has at most `max_bytes`; longer ones are cut.
-    When `queue_bytes` wait for the daemon, records are dropped. With a `spool` directory they wait
-    there, up to `spool_bytes`, and survive the program; each process takes a directory in it.
-    `flush` and `close` wait for at most `close_s`, and raise nothing.
+    `fields` are added to every JSON record, and `include` adds attributes of the record: pid,
+    process, thread, file, line, function. Messages longer than `max_bytes` are cut. While
+    `queue_bytes` are waiting, records are dropped. With a `spool` directory they wait there, up to
+    `spool_bytes`, and survive the program; each process uses its own subdirectory. `flush` and
+    `close` wait for at most `close_s`, and raise nothing.
 
-    Counts, of this process: `emitted` records came; `sent` of them were taken, and `dropped` did
-    not fit; `failed` of those sent were refused, or had no answer when the handler was closed.
-    `acknowledged` messages are stored, reports of drops included. `errors` were handled.
+    Counters of this process: of the `emitted` records, `sent` were accepted and `dropped` were not;
+    `failed` of those sent were refused, or not acknowledged when the handler was closed.
+    `acknowledged` messages are stored, including reports of drops. `errors` counts handled errors.
     """
 
-    _has_ended = True  # till it is whole: `logging` closes also what could not be made
+    _has_ended = True  # until `__init__` is done: `logging` also closes a handler that failed there
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class LogdHandler(logging.Handler):
         timeout_s: float = 10.0,
         close_s: float = CLOSE_S,
     ) -> None:
-        """Raises where a setting is wrong, or the spool cannot be used; nothing else does."""
+        """Raises if a setting is wrong or the spool cannot be used. Nothing else raises."""
         super().__init__(level)
-        # Now already: `basicConfig` gives a text formatter to a handler that has none.
+        # Set here: `basicConfig` gives a text formatter to a handler that has none.
         self.formatter = JsonFormatter(fields, include, max_bytes)
         self.errors = 0
         self._topic, self._max_bytes, self._close_s = topic, max_bytes, close_s
         self._aside: deque[tuple[logging.LogRecord, bytes] | None] = deque()
-        self._inside: set[int] = set()  # threads that are in the writer
+        self._inside: set[int] = set()  # threads that are inside the writer
 
         def make(spool: Path | None, on_refused: OnRefused) -> Writer:
             forks.flush_with_worker(self)
@@ -112,7 +112,7 @@ class LogdHandler(logging.Handler):
 
     def handle(self, record: logging.LogRecord) -> bool:
         if record.name.startswith("logd.") or record.name == "logd":
-            return False  # a client's own troubles, which must not make more of them
+            return False  # the client's own records would cause more of them
         if record.threadName is not None and record.threadName.startswith("logd-"):
             passed = bool(self.filter(record))
             if passed:
@@ -140,11 +140,11 @@ class LogdHandler(logging.Handler):
     def _offer(self, record: logging.LogRecord, data: bytes) -> None:
         try:
             self._writer.offer(data)
-        except Exception:  # noqa: BLE001  whatever is wrong, the program goes on
-            self._complain(record)
+        except Exception:  # noqa: BLE001  no error may reach the program
+            self._handle_error(record)
 
     def _set_aside(self, record: logging.LogRecord) -> None:
-        """Past the limit only that there was one."""
+        """Keep the record for the next call; above the limit, only count it."""
         is_kept = len(self._aside) < MAX_ASIDE
         self._aside.append((record, self._bytes_of(record)) if is_kept else None)
 
@@ -161,17 +161,17 @@ class LogdHandler(logging.Handler):
     def _bytes_of(self, record: logging.LogRecord) -> bytes:
         try:
             text = self.format(record)
-        except Exception as error:  # noqa: BLE001  no reason to lose the record
-            self._complain(record)
-            text = self._rescued(record, error)
+        except Exception as error:  # noqa: BLE001  the record is kept
+            self._handle_error(record)
+            text = self._unformatted(record, error)
         data = to_bytes(text)
         if len(data) > self._max_bytes:
             kept = data[: self._max_bytes - _MARK_BYTES].decode("utf-8", "ignore")
             data = to_bytes(cut_text(text, len(kept)))
         return data
 
-    def _rescued(self, record: logging.LogRecord, error: Exception) -> str:
-        """What can be said of a record that cannot be put together."""
+    def _unformatted(self, record: logging.LogRecord, error: Exception) -> str:
+        """The text of a record that cannot be formatted."""
         plain = logging.LogRecord(
             record.name, record.levelno, record.pathname, record.lineno,
             f"{text_of(record.msg)} {text_of(record.args)}"
@@ -179,33 +179,33 @@ class LogdHandler(logging.Handler):
         )  # fmt: skip
         try:
             return self.format(plain)
-        except Exception:  # noqa: BLE001  then it is the formatter that is wrong
+        except Exception:  # noqa: BLE001  the formatter fails on every record
             return f"{plain.levelname} {plain.name}: {plain.msg}"
 
     def _report(self, count: int) -> bytes:
         record = logging.LogRecord(
             "logd.handler", logging.WARNING, __file__, 0,
-            "%d log records were dropped here: the daemon was away, or too slow", (count,), None,
+            "%d log records were dropped here: the server was down or too slow", (count,), None,
         )  # fmt: skip
         record.dropped = count
         return self._bytes_of(record)
 
-    def _complain(self, record: logging.LogRecord) -> None:
+    def _handle_error(self, record: logging.LogRecord) -> None:
         self.errors += 1
         try:
             self.handleError(record)
         except RecursionError:
-            pass  # the program is too deep even for that, and will say so itself
+            pass  # the program raises its own RecursionError
 
     # -- the end --------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Wait until everything is stored, `close_s` at most."""
+        """Wait until everything is stored, for at most `close_s`."""
         if not self._has_ended:
             self._enter(lambda: self._writer.flush(self._close_s))
 
     def close(self) -> None:
-        """Flush, and end; what then is lost is said on stderr, unless `raiseExceptions` is off."""
+        """Flush and end; reports lost records on stderr, unless `raiseExceptions` is off."""
         super().close()
         if not self._has_ended:
             self._enter(self._end)
@@ -214,11 +214,11 @@ class LogdHandler(logging.Handler):
         self._has_ended = True
         missing = self._writer.end(self._close_s)
         if missing and logging.raiseExceptions and sys.stderr is not None:
-            text = f"logd: {missing} log records did not get to the topic {self._topic}"
+            text = f"logd: {missing} log records were not stored in topic {self._topic}"
             print(text, file=sys.stderr)
 
     def _enter(self, work: Callable[[], None]) -> None:
-        """Do what may wait in the writer, unless this thread is there already."""
+        """Call the writer, unless this thread is already inside it."""
         thread = threading.get_ident()
         if thread in self._inside:
             return
@@ -242,13 +242,13 @@ class LogdHandler(logging.Handler):
 
 
 class _Spools:
-    """A directory of spools, one for each process at a time; or none."""
+    """The spool directories of processes that share a parent directory; or none."""
 
     def __init__(
         self, directory: Path | None, make: Callable[[Path | None, OnRefused], Writer]
     ) -> None:
         self._directory, self._make = directory, make
-        self.own: Path | None = None  # this process's
+        self.own: Path | None = None  # the one of this process
 
     def writer(self, on_refused: OnRefused) -> Writer:
         if self._directory is None or self.own is not None:

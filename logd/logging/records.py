@@ -1,8 +1,8 @@
-"""Log records as JSON, and the context that goes into them.
+"""Log records as JSON, and the context that is added to them.
 
-Always: any record becomes one line of valid JSON of at most `max_bytes`, unless its message itself
-cannot be put together (`"%d" % "x"`): that raises, as it does in every formatter of `logging`. What
-JSON cannot express becomes text. Nothing here does I/O.
+Invariant: every record becomes one line of valid JSON of at most `max_bytes`. Only a message that
+cannot be formatted (`"%d" % "x"`) raises, as in every formatter of `logging`. Values that JSON
+cannot express become text. No I/O.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ OPTIONAL = {
 _OWN = frozenset(
     ("time", "level", "logger", "message", *OPTIONAL, "exception", "traceback", "stack")
 )
-_CONTEXT = "logd_context"  # a record's attribute, where a ContextFilter has seen it
+_CONTEXT = "logd_context"  # an attribute that a ContextFilter sets
 _STANDARD = frozenset(
     (*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName", _CONTEXT)
 )
-_SHORTEST = 32  # characters: shorter than that a value says nothing
+_SHORTEST = 32  # characters of a value that was cut
 _UTF8_AT_MOST = 6  # bytes per character: a lone surrogate becomes \udc80
 _context: ContextVar[Mapping[str, Any] | None] = ContextVar("logd_context", default=None)
 
@@ -39,18 +39,18 @@ _context: ContextVar[Mapping[str, Any] | None] = ContextVar("logd_context", defa
 
 @contextlib.contextmanager
 def log_context(**fields: Any) -> Iterator[None]:
-    """Fields for every record in this block, in this thread or task; inner blocks add theirs."""
+    """Add fields to every record in this block, of this thread or task; blocks may be nested."""
     token = _context.set({**(_context.get() or {}), **fields})
     try:
         yield
     finally:
-        # A generator may be closed in another context than it ran in, which never had the fields.
+        # A generator may be closed in another context, which never had the fields.
         with contextlib.suppress(ValueError):
             _context.reset(token)
 
 
 class ContextFilter(logging.Filter):
-    """For a QueueHandler: takes the context along to where the record is written."""
+    """For a QueueHandler: stores the context in the record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         setattr(record, _CONTEXT, _context.get())
@@ -63,9 +63,8 @@ class ContextFilter(logging.Filter):
 class JsonFormatter(logging.Formatter):
     """One line of JSON: time, level, logger, message, what `include` names, fields, exception.
 
-    Where fields have the same name, the nearest wins: `extra` before `log_context`, and that before
-    the formatter's own `fields`. A field that is called like one of the record's own gets a `_`
-    behind its name, or as many as it takes.
+    Of fields with the same name, `extra` wins over `log_context`, and that over the formatter's
+    `fields`. A field with the name of one of the record's own gets a `_` after its name, or more.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class JsonFormatter(logging.Formatter):
         self._fields = dict(fields or {})
         self._include = [(name, OPTIONAL[name]) for name in OPTIONAL if name in include]
         self._max_bytes = max_bytes
-        self._second = (0, "1970-01-01T00:00:00")  # the last one that was written out
+        self._second = (0, "1970-01-01T00:00:00")  # the last one that was formatted
 
     def format(self, record: logging.LogRecord) -> str:
         values = {
@@ -119,8 +118,8 @@ class JsonFormatter(logging.Formatter):
         info = record.exc_info
         if info and info[0] is not None:
             values["exception"] = f"{info[0].__name__}: {text_of(info[1])}"
-            if not record.exc_text or record.exc_text.isspace():  # loguru sets a line end
-                record.exc_text = self.formatException(info)  # kept for the other handlers
+            if not record.exc_text or record.exc_text.isspace():  # loguru sets it to a line end
+                record.exc_text = self.formatException(info)  # for the other handlers
         if record.exc_text:
             values["traceback"] = record.exc_text
         if record.stack_info:
@@ -139,12 +138,12 @@ def _add(values: dict[str, Any], fields: Mapping[str, Any]) -> None:
 
 
 def text_of(value: object) -> str:
-    """Its `str()`, whatever that does; of bytes, what they say."""
+    """Its `str()`, even if that raises; bytes are decoded."""
     try:
         if isinstance(value, bytes | bytearray | memoryview):
             return bytes(value).decode("utf-8", "backslashreplace")
         return str(value)
-    except Exception as error:  # noqa: BLE001  it is other people's code
+    except Exception as error:  # noqa: BLE001  it is the code of others
         return f"<{type(value).__name__} whose str() fails: {type(error).__name__}>"
 
 
@@ -161,21 +160,21 @@ def to_json(values: Mapping[str, Any]) -> str:
 
 
 def _plain(value: object) -> object:
-    """NaN, circles, keys that are no text, things that change meanwhile: then it is its `str()`."""
+    """A value that JSON cannot express (NaN, a cycle, keys that are not text) as its `str()`."""
     try:
         _encode(value)
-    except Exception:  # noqa: BLE001  whatever it was
+    except Exception:  # noqa: BLE001  any error
         return text_of(value)
     return value
 
 
 def to_bytes(text: str) -> bytes:
-    """UTF-8; lone surrogates as `\\udc80`, which is what JSON calls them too."""
+    """UTF-8; lone surrogates as `\\udc80`, as in JSON."""
     return text.encode("utf-8", "backslashreplace")
 
 
 def fitted(values: Mapping[str, Any], max_bytes: int) -> str:
-    """As JSON; where that is too long, with the long values cut."""
+    """As JSON; long values are cut if it is too long."""
     text, room = to_json(values), max_bytes // 2
     while len(text) * _UTF8_AT_MOST > max_bytes and len(to_bytes(text)) > max_bytes:
         if room < _SHORTEST:

@@ -1,4 +1,4 @@
-"""Where daemons are, and what is said when none answers there. For every kind of client."""
+"""Addresses of servers, and the errors of connections. Shared by all clients; no I/O."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _ADDRESS = re.compile(r"(?:tls://)?(?:\[([^\[\]\s]+)\]|([^:/\[\]\s]+))(?::([0-9]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A daemon that asks who is there: its address, or several, and what to show it.
+    """A server's address, or several, and the credentials for it.
 
-    A token is given as it is, or as a file that is read for each connection. `ca` is a PEM file
-    with those who may sign the daemon's certificate (none: whom the system trusts); `cert` and
-    `key` are the client's own. Plain values, so that it can be pickled.
+    The token is given as text, or as a file that is read for each connection. `ca` is a PEM file
+    with the authorities that may sign the server's certificate (default: those of the system);
+    `cert` and `key` are the client's own. Plain values, so that it can be pickled.
     """
 
     address: str | tuple[str, ...] = DEFAULT_ADDRESS
@@ -34,25 +34,25 @@ class Endpoint:
         if self.token is not None and self.token_file is not None:
             raise ValueError("give a token or a file with one, not both")
         if self.key is not None and self.cert is None:
-            raise ValueError("a key is of no use without its cert")
+            raise ValueError("a key needs its cert")
         has_tls_only = self.ca is not None or self.cert is not None
         if has_tls_only and not all(map(is_tls, addresses(self.address))):
-            raise ValueError(f"ca and cert are for TLS; write {TLS}host:port for the address")
+            raise ValueError(f"ca and cert need TLS; write the address as {TLS}host:port")
 
 
 Target = str | Sequence[str] | Endpoint  # one address, or several to try in order
 
 
 class ConnectionLost(ConnectionError):
-    """No connection, or no more. The text names the address and says what to try."""
+    """No connection, or it was lost. The text names the address and says what to try."""
 
 
 class WrongPort(ConnectionLost):
-    """Something else than a logd listens there, or one with TLS where none was expected."""
+    """Another service listens there, or one of TLS and plain TCP was expected and not found."""
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`, `[::1]:port` or a host alone; ValueError for anything else."""
+    """Host and port of `host:port`, `[::1]:port` or a host; ValueError for anything else."""
     match = _ADDRESS.fullmatch(address)
     port = int(match[3] or DEFAULT_PORT) if match else 0
     if match is None or not 0 < port < 65536:
@@ -65,7 +65,7 @@ def is_tls(address: str) -> bool:
 
 
 def addresses(target: Target) -> list[str]:
-    """The addresses to try, in order; ValueError where one is none."""
+    """The addresses to try, in order; ValueError if one is not valid."""
     if isinstance(target, Endpoint):
         return addresses(target.address)
     found = target.split(",") if isinstance(target, str) else list(target)
@@ -79,7 +79,7 @@ def addresses(target: Target) -> list[str]:
 def nobody_at(address: str, error: Exception) -> ConnectionLost:
     if getattr(error, "reason", None) in _NOT_TLS:
         bare = address.removeprefix(TLS)
-        return WrongPort(f"{bare} does not speak TLS; leave out {TLS} before the address")
+        return WrongPort(f"{bare} does not speak TLS; write the address without {TLS}")
     return ConnectionLost(
         f"no logd answers at {address} ({reason(error)}); check the address,"
         " or start one there: logd --data-dir DIR --host ADDRESS"
@@ -87,7 +87,7 @@ def nobody_at(address: str, error: Exception) -> ConnectionLost:
 
 
 def not_logd(address: str, why: str, speaks: str) -> WrongPort:
-    """What answered was not logd; `speaks` is HTTP, TLS or empty."""
+    """Another protocol answered; `speaks` is HTTP, TLS or empty."""
     if speaks == "HTTP":
         tcp = f"give the TCP port of the daemon instead, which is {DEFAULT_PORT} by default"
         return WrongPort(f"{address} is an HTTP port; {tcp}")
@@ -106,5 +106,5 @@ def reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
     if verification := getattr(error, "verify_message", None):
-        return f"its certificate is not to be trusted: {verification}"
+        return f"its certificate is not trusted: {verification}"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

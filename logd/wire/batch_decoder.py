@@ -1,9 +1,9 @@
-"""The messages of a stored batch, a bounded number of bytes at a time.
+"""The messages of a stored batch, decoded with bounded memory.
 
-A compressed batch of a few hundred bytes can hold millions of messages. So nothing here inflates,
-splits or holds a whole body: it goes through windows of `window_bytes`, and a window is also the
-most that one call into C works on while it keeps the interpreter's lock. A single message is held
-as a whole only where a caller asks for messages. Does no I/O of its own.
+A compressed batch of a few hundred bytes can contain millions of messages. So this module never
+decompresses, splits or holds a whole body: it works on windows of `window_bytes`, which is also the
+most that one call into C handles while it holds the interpreter lock. Only a single message is held
+as a whole, when a caller asks for messages. Does no I/O itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MAX_SIZE_DIGITS = 10
 
 
 class BatchBody(NamedTuple):
-    """Where the body of a batch can be read from, as often as needed."""
+    """The body of a batch, which can be read as often as needed."""
 
     header: Header
     position: int  # of the batch, for error messages
@@ -45,7 +45,7 @@ class BatchBody(NamedTuple):
 
     @classmethod
     def of(cls, found: ScannedBatch, read: Read) -> BatchBody:
-        """Of a batch that a scan met; a large body is still where `read` reads from."""
+        """The body of a scanned batch; a large one is read with `read`."""
         if len(found.body):
             return cls(found.header, found.position, reading(found.body), 0)
         return cls(found.header, found.position, read, found.position + found.header.head_size)
@@ -150,14 +150,14 @@ def _line_range(
 
 
 def _after(window: bytes, lines: int) -> int:
-    """Where the line with this index starts."""
+    """The start of the line with this index."""
     if count_lf(window) == lines:
         return window.rfind(b"\n") + 1
     return len(window) - len(window.split(b"\n", lines)[-1])
 
 
 def _split(windows: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Lines without their ends; one that spans windows is joined once, when it is whole."""
+    """Lines without their line ends; a line that spans windows is joined once."""
     begun: list[bytes] = []
     for window in windows:
         *whole, rest = window.split(b"\n")
@@ -183,7 +183,7 @@ def _bounded(lists: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
 
 
 def _sized(body: BatchBody, first: int, count: int) -> Iterator[list[bytes]]:
-    """Two passes side by side: one over the line of sizes, one over the messages after it."""
+    """Two passes at the same time: over the line of sizes, and over the messages after it."""
     start = _sizes_end(body)
     lists = _sizes(body)
     skipped = 0

@@ -1,8 +1,8 @@
-"""Each command as a client knows it: what to send, and what to make of the reply.
+"""The commands for clients: what to send, and how to read the reply.
 
-Sans I/O, so that the blocking and the asyncio client are the same but for how bytes travel. Words
-that come from a program are checked before they are sent: a line end in one of them would be a
-second command. A reply of another kind than the command's own raises `NotLogd`.
+No I/O: shared by the blocking and the asyncio client. Words that come from a program are checked
+before they are sent, because a line end in one of them would start a second command. A reply that
+does not belong to the command raises `NotLogd`.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class Command(NamedTuple, Generic[T]):
     line: bytes
     body: Buffer
     answer: Callable[[ReceivedReply], T]
-    wait_ms: int = 0  # how much longer than usual its reply may take
+    wait_ms: int = 0  # how much later than usual its reply may come
 
 
 class Pushed(NamedTuple):
-    """Where a batch landed: the offset of its first message, and how many it has."""
+    """Where a batch was stored: the offset of its first message, and its number of messages."""
 
     offset: int
     messages: int
 
 
 class Batches(NamedTuple):
-    """Whole batches as they are on disk. `offset`, the resolved start, may lie inside the first."""
+    """Whole batches as they are on disk. `offset`, the resolved start, may be inside the first."""
 
     offset: int
     messages: int
@@ -70,7 +70,7 @@ class PartitionInfo(NamedTuple):
 
 
 class CursorInfo(NamedTuple):
-    """A place in a topic that the daemon keeps: the next offset to read, and how many wait."""
+    """A cursor that the server stores: the next offset to read, and the messages after it."""
 
     offset: int
     lag: int
@@ -119,7 +119,7 @@ def commit(topic: str, name: str, offset: int) -> Command[CursorInfo]:
 
 
 def introduction(line: bytes) -> Command[None]:
-    """A token, as `credentials` writes it."""
+    """The AUTH line that `credentials` makes."""
     return Command(line, b"", _nothing)
 
 
@@ -132,12 +132,12 @@ PING: Command[None]
 
 
 def checked_topic(topic: str) -> str:
-    """The name, if it is one."""
+    """The topic name; BadTopic if it is not valid."""
     return topic_name(topic.encode("ascii", "backslashreplace"))
 
 
 def checked_where(at: Where) -> Where:
-    """The place, also where it is given as text: "first", "next", "@<unix ms>" or an offset."""
+    """The position; text may be "first", "next", "@<unix ms>" or an offset."""
     return where(at.encode("ascii", "backslashreplace")) if isinstance(at, str) else at
 
 
@@ -151,12 +151,12 @@ def checked_producer(name: str) -> str:
 
 def _checked_name(name: str, of: str) -> str:
     if not _NAME.fullmatch(name):
-        raise BadRequest(f"a {of}'s name is 1 to 64 of A-Z a-z 0-9 . _ -")
+        raise BadRequest(f"a {of} name has 1 to 64 characters of A-Z a-z 0-9 . _ -")
     return name
 
 
 def batch_of(topic: str, messages: Iterable[bytes], *, compressed: bool = False) -> Push:
-    """The push that carries these messages."""
+    """A push of these messages as one batch."""
     batch: Sequence[bytes] = list(messages)
     if not batch:
         raise BadRequest("a batch holds at least one message")
@@ -165,7 +165,7 @@ def batch_of(topic: str, messages: Iterable[bytes], *, compressed: bool = False)
 
 
 def seal(topic: str, body: bytes, enc: str, *, compressed: bool = False) -> Push:
-    """The push that carries this body, with the sum that protects it end to end."""
+    """A push of this body, with the checksum that protects it end to end."""
     if compressed:
         body, enc = compress(body, enc)
     return Push(topic, body, enc, sum=body_sum(body))
@@ -184,7 +184,7 @@ def _cursor_name(name: str) -> bytes:
 
 def _expect(reply: ReceivedReply, word: str, numbers: int) -> ReceivedReply:
     if reply.word != word or len(reply.numbers) != numbers:
-        raise NotLogd(f"it answered {reply.word} where {word} was due")
+        raise NotLogd(f"it answered {reply.word} instead of {word}")
     return reply
 
 
@@ -233,7 +233,7 @@ def _numbers(words: list[str], count: int) -> list[int]:
     except ValueError:
         numbers = []
     if len(numbers) != count:
-        raise Internal(f"the daemon answered a table line that has no {count} numbers: {words}")
+        raise Internal(f"the server sent a line that does not have {count} numbers: {words}")
     return numbers
 
 

@@ -1,9 +1,8 @@
-"""Replies as a client takes them: bytes in, whole replies out, in order.
+"""The parser of replies for clients: bytes in, complete replies out, in order.
 
-Sans I/O: receive into `room()`, say how much with `received()`, then `take()` what is complete. A
-large body is received straight into its own buffer. What a reply claims is believed up to
-`MAX_REPLY_BYTES`; an answer that is not the protocol raises `NotLogd`, and then the connection is
-of no use any more.
+No I/O: receive into `room()`, report the size with `received()`, then `take()` what is complete. A
+large body is received directly into its own buffer. A reply may announce up to `MAX_REPLY_BYTES`.
+Bytes that are not the protocol raise `NotLogd`; after that the connection cannot be used.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from logd.wire.requests import quote
 MAX_REPLY_BYTES = 1 << 30
 MAX_REPLY_LINE_BYTES = 4096
 _TLS_ALERT = b"\x15\x03"
-_LINES_BYTES = 8192  # for reply lines; what of a body comes with them is copied once more
+_LINES_BYTES = 8192  # for reply lines; the start of a body that arrives with them is copied
 
 _REPLY = re.compile(
     rb"(OK)(?: ([0-9]{1,19}) ([0-9]{1,19}))?|(TEXT) ([0-9]{1,19})"
@@ -26,7 +25,7 @@ _REPLY = re.compile(
 
 
 class NotLogd(Exception):
-    """What answers does not speak the protocol; `speaks` is HTTP or TLS if that is what it does."""
+    """The server does not speak the logd protocol; `speaks` is HTTP or TLS if it speaks that."""
 
     def __init__(self, text: str, speaks: str = "") -> None:
         super().__init__(text)
@@ -34,7 +33,7 @@ class NotLogd(Exception):
 
 
 class ReceivedReply(NamedTuple):
-    """A reply's word, its numbers, and the bytes behind its first line."""
+    """The word and the numbers of a reply, and the bytes after its first line."""
 
     word: str
     numbers: tuple[int, ...]
@@ -44,12 +43,12 @@ class ReceivedReply(NamedTuple):
 class Replies:
     def __init__(self) -> None:
         self._lines = bytearray(_LINES_BYTES)
-        self._start = self._end = 0  # what of it is received and not used up
-        self._reply: ReceivedReply | None = None  # its body is not all here yet
+        self._start = self._end = 0  # the part that is received and not used yet
+        self._reply: ReceivedReply | None = None  # whose body is not complete
         self._missing = 0
 
     def room(self) -> memoryview:
-        """Where to receive to; never empty."""
+        """The buffer to receive into; never empty."""
         if self._reply is not None:
             return memoryview(self._reply.body)[-self._missing :]
         return memoryview(self._lines)[self._end :]
@@ -61,7 +60,7 @@ class Replies:
             self._end += size
 
     def take(self) -> ReceivedReply | LogdError | None:
-        """The next whole reply, the error that an ERR line carries, or None: receive more."""
+        """The next complete reply or the error of an ERR line; None: receive more."""
         reply = self._reply or self._begun()
         if not isinstance(reply, ReceivedReply):
             return reply
@@ -73,11 +72,11 @@ class Replies:
 
     @property
     def is_between(self) -> bool:
-        """Is nothing of a reply here that has not been taken?"""
+        """Has every byte that was received been taken?"""
         return self._reply is None and self._start == self._end
 
     def _begun(self) -> ReceivedReply | LogdError | None:
-        """The reply whose first line is here, with as much of its body as came along."""
+        """The reply whose first line has arrived, with as much of its body as arrived with it."""
         end = self._lines.find(b"\n", self._start, self._end)
         if end < 0:
             self._make_room()
@@ -96,7 +95,7 @@ class Replies:
     def _make_room(self) -> None:
         unfinished = self._lines[self._start : self._end]
         if unfinished.startswith(_TLS_ALERT):
-            raise NotLogd("it answered with an alert of TLS", "TLS")
+            raise NotLogd("it answered with a TLS alert", "TLS")
         if len(unfinished) > MAX_REPLY_LINE_BYTES:
             raise NotLogd("its reply has no end of line")
         self._lines[: len(unfinished)] = unfinished
@@ -104,7 +103,7 @@ class Replies:
 
 
 def parse_reply(line: bytes) -> ReceivedReply | LogdError:
-    """A reply's first line, its end included: with room for its body, or the error it carries."""
+    """The first line of a reply, with its line end: with a buffer for the body, or an error."""
     head = parse_head(line)
     if isinstance(head, LogdError):
         return head
@@ -113,7 +112,7 @@ def parse_reply(line: bytes) -> ReceivedReply | LogdError:
 
 
 def parse_head(line: bytes) -> tuple[str, tuple[int, ...]] | LogdError:
-    """The same without the room: the word and the numbers, the last one mostly the body's size."""
+    """The word and the numbers of a first line; the last number is the size of a body."""
     line = line.rstrip(b"\r\n")
     if line.startswith(b"ERR "):
         code, _, text = line[4:].partition(b" ")

@@ -1,4 +1,4 @@
-"""Is a topic still the one it was? What STATS says of that, before and after a lost connection."""
+"""Whether a topic has kept its messages while a client was not connected, according to STATS."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class TopicIdentity(NamedTuple):
-    """A topic's random id, how often it was recovered, and at which offset that went on."""
+    """A topic's random id, its number of recoveries, and the next offset after the last one."""
 
     id: str
     epoch: int
@@ -15,18 +15,18 @@ class TopicIdentity(NamedTuple):
 
     @classmethod
     def of(cls, stats: Mapping[str, str]) -> TopicIdentity:
-        """ValueError where these are not the STATS of a topic."""
+        """ValueError: these are not the STATS of a topic."""
         try:
             return cls(stats["id"], int(stats["epoch"]), int(stats["epoch_began"]))
         except KeyError as error:
-            raise ValueError(f"STATS lack {error}") from None
+            raise ValueError(f"STATS reply lacks {error}") from None
 
 
 def kept(before: TopicIdentity | None, now: TopicIdentity | None, offset: int) -> int:
-    """Up to which offset, `offset` at most, a topic still has the messages it had before.
+    """Up to which offset, `offset` at most, a topic still has the messages that it had before.
 
-    `before` is None for a topic that was made while somebody looked: then its epoch was 1. `now` is
-    None where there is no such topic any more.
+    `before` is None for a topic that was created while the client was connected: its epoch was 1.
+    `now` is None if the topic no longer exists.
     """
     if now is None or (before is not None and now.id != before.id):
         return 0

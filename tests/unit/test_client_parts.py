@@ -1,4 +1,4 @@
-"""The small parts of a client: pauses, epochs, packing."""
+"""The small parts of a client: pauses, topic identities, encoding, the progress of a reader."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logd.batch import body_sum, split_body
-from logd.client.backoff import Backoff
+from logd.client.backoff import Backoff, RetryDeadline
 from logd.client.batch_encoder import BatchEncoder
+from logd.client.read_progress import SAVE_S, ReadProgress
+from logd.wire.addresses import ConnectionLost
 from logd.wire.topic_identity import TopicIdentity, kept
 
 property_of = settings(max_examples=200)
+LOST = ConnectionLost("not a word")
 
 
 @given(st.integers(1, 100))
@@ -66,7 +69,7 @@ def test_stats_that_are_none() -> None:
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=20), st.booleans())
 @property_of
 def test_what_is_packed_can_be_taken_out(messages: list[bytes], compressed: bool) -> None:
-    batch = BatchEncoder("app", compressed=compressed).pack(messages)
+    batch = BatchEncoder("app", compressed=compressed).encode(messages)
     assert split_body(batch.push.body, batch.push.enc) == messages
     assert (batch.messages, batch.push.messages) == (len(messages), len(messages))
     assert batch.push.sum == body_sum(batch.push.body)
@@ -77,7 +80,7 @@ def test_what_is_packed_can_be_taken_out(messages: list[bytes], compressed: bool
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=20), st.integers(1, 200))
 @property_of
 def test_a_batch_has_no_more_than_it_may(messages: list[bytes], most_bytes: int) -> None:
-    batch = BatchEncoder("app", compressed=False).pack(messages, most_bytes)
+    batch = BatchEncoder("app", compressed=False).encode(messages, most_bytes)
     assert batch.messages == 1 or batch.size <= most_bytes
     assert split_body(batch.push.body, batch.push.enc) == messages[: batch.messages]
 
@@ -85,9 +88,64 @@ def test_a_batch_has_no_more_than_it_may(messages: list[bytes], most_bytes: int)
 def test_compression_only_where_it_pays() -> None:
     packer, rng = BatchEncoder("app", compressed=True), random.Random(1)
     same, noise = [b"the same again"] * 100, [rng.randbytes(1000).replace(b"\n", b"") * 1]
-    assert packer.pack(same).push.enc == "lines+zstd"
-    assert packer.pack(noise).push.enc == "lines"
+    assert packer.encode(same).push.enc == "lines+zstd"
+    assert packer.encode(noise).push.enc == "lines"
     # Now it does not even try for a while, and then it does again.
-    encodings = [packer.pack(same).push.enc for _ in range(16)]
+    encodings = [packer.encode(same).push.enc for _ in range(16)]
     assert encodings == ["lines"] * 15 + ["lines+zstd"]
-    assert packer.pack(same).push.enc == "lines+zstd"
+    assert packer.encode(same).push.enc == "lines+zstd"
+
+
+def test_what_was_handed_out_is_read_when_the_next_is_asked_for() -> None:
+    progress = ReadProgress(0.0)
+    progress.asked_again()
+    assert progress.unsaved() is None
+    progress.handed_out = 5
+    assert progress.unsaved() is None
+    progress.asked_again()
+    assert progress.unsaved() == 5
+    progress.handed_out = 6
+    assert progress.unsaved() == 5
+    progress.commit(None)
+    assert progress.unsaved() == 6
+    progress.commit(2)
+    assert progress.unsaved() == 2
+
+
+def test_a_place_is_saved_once_and_not_too_often() -> None:
+    progress = ReadProgress(10.0)
+    progress.found(3)
+    progress.commit(3)
+    assert not progress.is_due(99.0)
+    progress.commit(4)
+    assert not progress.is_due(10.0 + SAVE_S / 2)
+    assert progress.is_due(10.0 + SAVE_S)
+    progress.put_off(11.0)
+    assert not progress.is_due(11.0)
+    assert progress.is_due(11.0 + SAVE_S)
+    progress.saved(4, 12.0)
+    assert progress.unsaved() is None
+
+
+def test_patience_lasts_for_as_long_as_was_said() -> None:
+    """The last pause is cut, so that the last try is at the end of the time."""
+    deadline, now_s = RetryDeadline(5.0, 100.0), 100.0
+    while now_s < 105.0:
+        now_s += deadline.pause_s(LOST, now_s)
+    assert now_s == pytest.approx(105.0)
+    with pytest.raises(ConnectionLost):
+        deadline.pause_s(LOST, now_s)
+
+
+def test_the_patience_of_a_reader() -> None:
+    deadline = RetryDeadline(10.0, 100.0)
+    assert deadline.pause_s(LOST, 105.0) <= 0.05
+    deadline.answered(109.0)
+    assert deadline.pause_s(LOST, 118.0) <= 0.05
+    with pytest.raises(ConnectionLost):
+        deadline.pause_s(LOST, 119.0)
+    deadline = RetryDeadline(None, 0.0)
+    assert deadline.pause_s(LOST, 1e9) <= 0.05
+    deadline.end_within(10.0)
+    with pytest.raises(ConnectionLost):
+        deadline.pause_s(LOST, 1e9)

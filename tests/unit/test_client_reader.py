@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -309,8 +308,3 @@ def test_where_it_starts_is_said_as_in_the_protocol() -> None:
         next(iter(Reader(log, "app", start=start)))
         assert isinstance(log.sent[0], Read)
         assert log.sent[0].where == sent
-
-
-def test_neighbours_join() -> None:
-    found = list(Reader(numbered([4, 1, 7, 2], per_reply=2), "app").batches())
-    assert all(a.offset + len(a.messages) == b.offset for a, b in pairwise(found))

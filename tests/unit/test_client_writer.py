@@ -104,7 +104,7 @@ def test_no_more_batches_are_on_their_way_than_allowed(daemon: FakeDaemon) -> No
         daemon.hold()
         for _ in range(20):
             writer.write(b"message")
-        assert writer._delivery._outbox.in_flight == 4
+        assert writer._delivery._unacked.in_flight == 4
         daemon.go_on()
     assert writer.acknowledged == 21
 
@@ -229,21 +229,6 @@ def test_a_write_that_still_saw_the_old_limit_is_not_forgotten(daemon: FakeDaemo
     assert daemon.messages == [b"early", b"late"]
 
 
-def test_write_many_that_saw_the_old_limit_is_not_forgotten(daemon: FakeDaemon) -> None:
-    class Emptied(list[bytes]):
-        """Another thread empties the buffer between the look at the limit and the extend."""
-
-        def extend(self, piece: object) -> None:
-            writer._limit = -1
-            super().extend(piece)  # type: ignore[arg-type]
-
-    with Writer(daemon.address, "app", linger_s=0.001) as writer:
-        writer._buffer = Emptied()
-        writer._limit = 1000
-        writer.write_many([b"one", b"two"])
-        daemon.wait_for(lambda: daemon.next == 2)
-
-
 # -- failing ------------------------------------------------------------------------------------
 
 
@@ -273,7 +258,7 @@ def test_a_refusal_met_by_the_linger_is_raised_by_the_next_write(daemon: FakeDae
     writer.write(b"message")
     with writer._lock:
         while writer._delivery.failure is None:
-            writer._delivery.wait(None)
+            writer._sender.wait(None)
     with pytest.raises(TopicLimit):
         writer.write(b"")
     with pytest.raises(TopicLimit):

@@ -110,7 +110,7 @@ def counts(handler: LogdHandler) -> tuple[int, int, int, int]:
     return handler.emitted, handler.sent, handler.dropped, handler.failed
 
 
-DROPPED = "{} log records were dropped here: the daemon was away, or too slow"
+DROPPED = "{} log records were dropped here: the server was down or too slow"
 
 
 def test_records_of_the_clients_themselves_are_not_sent(
@@ -199,7 +199,7 @@ def test_what_nobody_was_told_is_said_on_stderr(
     writer.room = 2
     log(handler, "1", "2", "3", "4", "5")
     handler.close()
-    said = "logd: 5 log records did not get to the topic app\n"
+    said = "logd: 5 log records were not stored in topic app\n"
     assert capsys.readouterr().err == said
     assert counts(handler) == (5, 2, 3, 2)
     handler.close()

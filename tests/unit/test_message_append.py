@@ -20,7 +20,7 @@ def intake(module: ModuleType) -> Any:
             super().__init__()
             self.attended: list[bytes] = []
 
-        def _attend(self, message: bytes) -> None:
+        def _exceed_limit(self, message: bytes) -> None:
             self.attended.append(message)
 
     return Intake()

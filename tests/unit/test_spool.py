@@ -289,7 +289,7 @@ def test_a_damaged_state(tmp_path: Path, content: bytes) -> None:
     fill(spool, 1)
     spool.close()
     (tmp_path / "state").write_bytes(content)
-    with pytest.raises(SpoolError, match="remove it to go on"):
+    with pytest.raises(SpoolError, match="remove it to continue"):
         Spool(tmp_path)
     (tmp_path / "state").unlink()
     spool = Spool(tmp_path)

@@ -1,13 +1,8 @@
-"""The outbox against a model of the daemon: whatever happens, each batch once and in order."""
+"""What each reply means for the batches that are not acknowledged. `test_delivery` has a model."""
 
 from __future__ import annotations
 
-from collections import deque
-from typing import NamedTuple
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from logd.batch import body_sum
 from logd.client.unacked import (
@@ -36,8 +31,6 @@ from logd.errors import (
     TooLarge,
     TopicLimit,
 )
-from logd.storage.producers import Producers
-from logd.storage.producers import StoredId as Place
 from logd.wire.commands import Pushed
 from logd.wire.requests import Push
 
@@ -48,176 +41,6 @@ FINAL = sorted(set(BY_CODE) - set(RECOVERABLE) - {"out-of-order", "conflict"})
 def batch(n: int) -> UnackedBatch:
     body = b"%d\n" % n
     return UnackedBatch(Push("app", body, sum=body_sum(body)), 1)
-
-
-class Model:
-    """A daemon with the true rules for ids, and both directions of a connection to it."""
-
-    def __init__(self) -> None:
-        self.log: list[tuple[str, bytes]] = []  # id and body of what it has
-        self.bodies: dict[str, bytes] = {}  # each id that ever came in, and its body
-        self.producers = Producers()
-        self.asked: deque[Push] = deque()
-        self.replies: deque[Pushed | LogdError] = deque()
-
-    def send(self, push: Push) -> None:
-        body = bytes(push.body)
-        assert self.bodies.setdefault(push.id, body) == body, "two bodies under one id"
-        self.asked.append(push)
-
-    def carry_out(self, code: str | None = None) -> None:
-        """The oldest push that came in; refused where there is a code.
-
-        What was good enough once is not called bad later.
-        """
-        if not self.asked:
-            return
-        push = self.asked.popleft()
-        is_known = any(body == push.body for _, body in self.log)
-        if code is not None and not (is_known and issubclass(BY_CODE[code], TOO_BAD)):
-            self.replies.append(BY_CODE[code]("told to"))
-            if BY_CODE[code].closes:
-                self.asked.clear()  # it hears nothing more
-            return
-        assert push.sum is not None
-        try:
-            place = self.producers.stored(push.id, push.sum)
-        except LogdError as error:
-            self.replies.append(error)
-            return
-        if place is None:
-            place = Place(len(self.log), 1)
-            self.producers.stage(push.id, place, push.sum)
-            self.producers.commit()
-            self.log.append((push.id, bytes(push.body)))
-        self.replies.append(Pushed(*place))
-
-    def cut(self) -> None:
-        self.asked.clear()
-        self.replies.clear()
-
-    def forget_from(self, offset: int) -> list[bytes]:
-        """A power cut: the newest batches are gone, and so is what was known of their ids."""
-        gone = [body for _, body in self.log[offset:]]
-        del self.log[offset:]
-        self.producers = Producers()
-        for i, (id_, body) in enumerate(self.log):
-            self.producers.note(id_, i, 1, body_sum(body))
-        return gone
-
-
-class Run:
-    """An outbox at work on a model, and what it says became of each batch."""
-
-    def __init__(self, max_in_flight: int) -> None:
-        self.model = Model()
-        self.outbox = UnackedBatches(max_in_flight=max_in_flight)
-        self.outbox.settled = lambda batch, result: self.settled.append(bytes(batch.push.body))
-        self.settled: list[bytes] = []
-        self.refused: list[bytes] = []
-        self.gone: list[bytes] = []
-        self.outcomes: list[Outcome] = []
-        self.added = 0
-        self.most_in_flight = max_in_flight
-
-    def add(self) -> None:
-        self.outbox.add(batch(self.added))
-        self.added += 1
-
-    def send(self, most: int) -> None:
-        for _ in range(most):
-            push = self.outbox.next()
-            if push is None:
-                return
-            self.model.send(push)
-            assert self.outbox.in_flight <= self.most_in_flight
-
-    def answer(self) -> None:
-        if self.model.replies:
-            self.note(self.outbox.answered(self.model.replies.popleft()))
-
-    def lose(self) -> None:
-        self.model.cut()
-        self.note(self.outbox.lost())
-
-    def crash(self, keep: int) -> None:
-        """The daemon's machine loses power. What was never acknowledged is sent again anyway."""
-        gone = self.model.forget_from(min(keep, len(self.model.log)))
-        self.gone += [body for body in gone if body in self.settled]
-        self.lose()
-
-    def note(self, outcome: Outcome | None) -> None:
-        if outcome is None:
-            return
-        self.outcomes.append(outcome)
-        assert not isinstance(outcome, Hopeless), outcome
-        assert not isinstance(outcome, Clash), outcome
-        if isinstance(outcome, PushRefused):
-            self.refused.append(bytes(outcome.batch.push.body))
-        if isinstance(outcome, Later):
-            assert self.outbox.next() is None
-            self.outbox.go_on()
-
-    def finish(self) -> None:
-        for _ in range(10 * self.added + 100):
-            self.send(100)
-            self.model.carry_out()
-            self.answer()
-            if self.outbox.in_flight and not self.model.asked and not self.model.replies:
-                self.lose()  # it closed the connection
-        assert len(self.outbox) == self.outbox.in_flight == self.outbox.size == 0
-
-    def check(self) -> None:
-        """All that was added is there once and in order, but for what was refused or is gone."""
-        wanted = [b"%d\n" % n for n in range(self.added)]
-        assert self.settled == wanted
-        lost = set(self.refused) | set(self.gone)
-        assert [body for _, body in self.model.log] == [b for b in wanted if b not in lost]
-
-
-class Round(NamedTuple):
-    """Some of everything, in the order in which it can matter; then perhaps a fault."""
-
-    added: int
-    sent: int
-    verdicts: list[str | None]  # of the pushes that came in: None stores, a code refuses
-    answered: int
-    ending: int | None  # None: none; -1: the connection is lost; else a crash that keeps so many
-
-
-ROUNDS = st.builds(
-    Round,
-    st.integers(0, 4),
-    st.integers(0, 6),
-    st.lists(st.none() | st.sampled_from([*RECOVERABLE, *["too-large", "bad-request"] * 4])),
-    st.integers(0, 6),
-    st.none() | st.just(-1) | st.integers(0, 3) | st.integers(0, 20),
-)
-
-
-@given(st.lists(ROUNDS, max_size=12), st.sampled_from([1, 2, 5, 16]))
-@settings(max_examples=800)
-def test_whatever_happens_each_batch_is_there_once_and_in_order(
-    rounds: list[Round], max_in_flight: int
-) -> None:
-    run = Run(max_in_flight)
-    for added, sent, verdicts, answered, ending in rounds:
-        for _ in range(added):
-            run.add()
-        run.send(sent)
-        for verdict in verdicts:
-            run.model.carry_out(verdict)
-        for _ in range(answered):
-            run.answer()
-        if ending == -1:
-            run.lose()
-        elif ending is not None:
-            run.crash(ending)
-    run.finish()
-    run.check()
-
-
-# -- one by one ---------------------------------------------------------------------------------
 
 
 def sent(outbox: UnackedBatches, batches: int) -> list[str]:

@@ -1,11 +1,11 @@
-"""One connection of an asyncio client: commands out, and a future for the answer to each.
+"""One connection of an asyncio client: commands out, and a future for the reply to each.
 
-Always: answers are given in the order of the commands. A future that was cancelled keeps its place,
-so that its reply is taken and thrown away. When the connection ends, everything that is due gets a
-`ConnectionLost`, and so does everything that is sent later.
+Invariants: replies are given in the order of the commands. A cancelled future keeps its place, so
+that its reply is read and discarded. When the connection ends, every command that is due fails with
+`ConnectionLost`, and so does every later one.
 
-What is sent is not held back when the socket is slow: each caller waits for its answer, so there
-is never more on its way than the callers hold themselves.
+There is no flow control: each caller waits for its reply, so the data in flight is bounded by what
+the callers hold.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from logd.wire.addresses import (
 from logd.wire.commands import Command
 from logd.wire.replies import NotLogd, ReceivedReply, Replies
 
-_GRACE_S = 0.01  # a program that held up the loop has to read what has come before it judges
+_GRACE_S = 0.01  # after a blocked loop, read what has arrived before timing out
 _SILENCE = TimeoutError()
 
 T = TypeVar("T")
 
 
 async def connect(address: str, target: Target, timeout_s: float | None) -> AsyncConnection:
-    """ConnectionLost where nobody answers in time. A token is on its way when this returns."""
+    """ConnectionLost if no server answers in time. A token has been sent when this returns."""
     loop, (host, port) = asyncio.get_running_loop(), parse_address(address)
     try:
         secure, line = credentials.context(address, target), credentials.auth_line(target)
@@ -61,9 +61,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._replies = Replies()
         self._due: deque[tuple[Command[Any], asyncio.Future[Any]]] = deque()
-        self._unasked: LogdError | None = None  # said before anything was asked: why it hangs up
+        self._unasked: LogdError | None = None  # sent before any command
         self._end: str | None = None  # why there will be no more replies
-        self.closed = self._loop.create_future()  # done when nothing is left of it
+        self.closed = self._loop.create_future()  # done when the connection has ended
         self._timer: asyncio.TimerHandle | None = None
         self._fires_at_s = self._heard_at_s = 0.0
         self._unsent_bytes = 0
@@ -78,7 +78,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         return len(self._due)
 
     def send(self, command: Command[T]) -> asyncio.Future[T]:
-        """Send it at once; the future gets its answer, or the error."""
+        """Send it at once; the future gets its result, or the error."""
         future: asyncio.Future[T] = self._loop.create_future()
         if self._unasked is not None:
             future.set_exception(self._unasked)
@@ -95,14 +95,14 @@ class AsyncConnection(asyncio.BufferedProtocol):
         return future
 
     def introduce(self, line: bytes) -> None:
-        """Send a token; if it is refused, whatever is sent behind it is refused for that."""
+        """Send a token; if it is refused, all commands after it fail with that error."""
         future = self.send(commands.introduction(line))
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def hang_up(
-        self, why: str = "it was closed here", failure: ConnectionLost | None = None
+        self, why: str = "this client closed it", failure: ConnectionLost | None = None
     ) -> None:
-        """End it now. Who waits for an answer gets ConnectionLost."""
+        """End it now. Commands that are due fail with ConnectionLost."""
         self._end = self._end or why
         due, self._due = self._due, deque()
         for _, future in due:
@@ -114,10 +114,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # -- what the loop calls --------------------------------------------------------------------
+    # -- called by the event loop -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._replies.room()
@@ -149,7 +149,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def _take(self, reply: ReceivedReply | LogdError) -> None:
         if not self._due:
             if isinstance(reply, ReceivedReply) or self._unasked is not None:
-                raise NotLogd("it answered what nobody had asked")
+                raise NotLogd("it sent a reply without a command")
             self._unasked = reply
             return
         command, future = self._due[0]
@@ -169,7 +169,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             future.set_result(answer)
 
     def _turned_away(self, refusal: Unauthorized) -> None:
-        """Nothing behind it will be answered, and this is why: better told than a lost line."""
+        """All commands after it fail with this error, which says more than a lost connection."""
         due, self._due = self._due, deque()
         for _, future in due:
             if not future.done():
@@ -178,26 +178,26 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._unasked = refusal
 
     def _take_rest(self) -> None:
-        """The loop gives up on a socket that takes no more, and does not read what is still in it.
+        """Read what is left in a socket after the loop has failed to write to it.
 
-        What the daemon said before it hung up is the better explanation.
+        What the server sent before it closed the connection explains it better.
         """
         assert self._transport is not None
         there = self._transport.get_extra_info("socket")
         if self._transport.get_extra_info("sslcontext") is not None:
-            return  # it would be what TLS has made of it
+            return  # these bytes are encrypted
         try:
             with socket.socket(fileno=os.dup(there.fileno())) as rest:
                 rest.setblocking(False)
                 while self._end is None and (size := rest.recv_into(self._replies.room())):
                     self.buffer_updated(size)
         except OSError:
-            pass  # nothing more, or the socket is gone already
+            pass  # nothing more, or the socket is closed
 
-    # -- silence ---------------------------------------------------------------------------------
+    # -- timeout ---------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """While something is due, see to it that `_look` is called when its time is over."""
+        """While a reply is due, call `_look` when its time is over."""
         if self._due and self._timeout_s is not None:
             at_s = self._heard_at_s + self._limit_s(self._timeout_s)
             if self._timer is None or at_s < self._fires_at_s:
@@ -215,7 +215,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             return
         now_s, unsent = self._loop.time(), self._transport.get_write_buffer_size()
         if unsent < self._unsent_bytes:
-            self._heard_at_s = now_s  # it is taking what is sent
+            self._heard_at_s = now_s  # it accepts what is sent
         self._unsent_bytes = unsent
         at_s = self._heard_at_s + self._limit_s(self._timeout_s)
         if at_s > now_s:

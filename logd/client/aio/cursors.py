@@ -1,14 +1,19 @@
-"""Where an asyncio reader stopped: the blocking bookmarks, without holding up the loop."""
+"""The position of a reader, saved for the next one: by the server under a name, or in a local file.
+
+A file is replaced as a whole, so it has the old position or the new one. It names the topic that it
+belongs to; a cursor of another topic, or of one that was deleted and created again, is refused.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 from pathlib import Path
 from typing import Protocol
 
 from logd.client.aio.client import AsyncClient
-from logd.client.cursors import LocalCursor
-from logd.errors import NotFound
+from logd.errors import BadRequest, NotFound
 from logd.wire.addresses import ConnectionLost, Target
 from logd.wire.commands import checked_cursor
 from logd.wire.topic_identity import TopicIdentity
@@ -16,14 +21,14 @@ from logd.wire.topic_identity import TopicIdentity
 
 class AsyncSavedCursor(Protocol):
     async def load(self) -> tuple[int, TopicIdentity | None] | None:
-        """The next offset to read, and the topic as it was then; None in the first life."""
+        """The next offset to read and the topic at that time; None if nothing was saved."""
 
-    async def save(self, offset: int, seen: TopicIdentity | None) -> None: ...
+    async def save(self, offset: int, identity: TopicIdentity | None) -> None: ...
     async def close(self) -> None: ...
 
 
 class AsyncServerCursor:
-    """Kept by the daemon. Uses a connection of its own: the reader's may wait for messages."""
+    """Saved by the server, over a second connection: the reader's own may wait for messages."""
 
     def __init__(self, target: Target, topic: str, name: str) -> None:
         self._target, self._topic, self._name = target, topic, checked_cursor(name)
@@ -32,16 +37,21 @@ class AsyncServerCursor:
     async def load(self) -> tuple[int, TopicIdentity | None] | None:
         try:
             client = await self._connected()
-            return (await client.cursor(self._topic, self._name)).offset, None
+            found = await client.cursor(self._topic, self._name)
+            return found.offset, None
         except NotFound:
             return None
 
-    async def save(self, offset: int, seen: TopicIdentity | None) -> None:
+    async def save(self, offset: int, identity: TopicIdentity | None) -> None:
         try:
-            await (await self._connected()).commit(self._topic, self._name, offset)
+            await self._commit(offset)
         except ConnectionLost:
             await self.close()
-            await (await self._connected()).commit(self._topic, self._name, offset)
+            await self._commit(offset)
+
+    async def _commit(self, offset: int) -> None:
+        client = await self._connected()
+        await client.commit(self._topic, self._name, offset)
 
     async def close(self) -> None:
         client, self._client = self._client, None
@@ -55,16 +65,42 @@ class AsyncServerCursor:
 
 
 class AsyncLocalCursor:
-    """In a local file. Saving it syncs, and so is done by a thread."""
-
     def __init__(self, path: Path, topic: str) -> None:
-        self._file = LocalCursor(path, topic)
+        self._path, self._topic = path, topic
 
     async def load(self) -> tuple[int, TopicIdentity | None] | None:
-        return self._file.load()
+        try:
+            content = json.loads(self._path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise self._refusal("it is not a cursor file") from None
+        try:
+            offset, topic, identity = int(content["offset"]), content["topic"], None
+            if "id" in content:
+                identity = TopicIdentity(content["id"], int(content["epoch"]), 0)
+        except (KeyError, TypeError, ValueError):
+            raise self._refusal("it is not a cursor file") from None
+        if topic != self._topic:
+            raise self._refusal(f"it belongs to topic {topic}")
+        return offset, identity
 
-    async def save(self, offset: int, seen: TopicIdentity | None) -> None:
-        await asyncio.to_thread(self._file.save, offset, seen)
+    async def save(self, offset: int, identity: TopicIdentity | None) -> None:
+        content: dict[str, object] = {"topic": self._topic, "offset": offset}
+        if identity is not None:
+            content |= {"id": identity.id, "epoch": identity.epoch}
+        await asyncio.to_thread(self._write, json.dumps(content) + "\n")  # it syncs
 
     async def close(self) -> None:
         pass
+
+    def _write(self, text: str) -> None:
+        new = self._path.with_name(f".{self._path.name}.{os.getpid()}.new")
+        with new.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._path)
+
+    def _refusal(self, reason: str) -> BadRequest:
+        return BadRequest(f"{self._path}: {reason}; use another file, or remove it to start again")

@@ -1,12 +1,13 @@
-"""The asyncio writer: messages one by one in, batches out, each stored once.
+"""The asyncio writer: stores each message once, whatever happens to the connection.
 
-`write` is a coroutine that in most cases does not wait: it appends to a list. Only the message that
-begins a batch or ends one does more, and then the loop gets a turn, so that a program that writes
-without a pause does not hold up its own connection. A message enters the buffer only when there is
-room for it; whoever is cancelled while waiting for room has written nothing.
+`write` is a coroutine that usually does not wait: it appends to a list. Only the message that
+starts or ends a batch does more, and then yields to the event loop, so that a program that writes
+without a pause does not starve its own connection. A message enters the buffer only when there is
+room for it: a call that is cancelled while it waits for room has written nothing.
 
-Cutting into batches is here, getting them to the daemon in `aio_delivery`. For one loop; a program
-with threads takes the blocking `Writer`, which has the same names.
+This module cuts messages into batches, `delivery` decides what to send, and `aio.sender` moves
+bytes. For one event loop; programs with threads use the blocking `Writer`, which has the same
+names.
 """
 
 from __future__ import annotations
@@ -18,45 +19,25 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, Self
 
-from logd.client.aio.delivery import DISK_RETRY_S, AsyncDelivery
+from logd.client.aio.sender import AsyncSender
 from logd.client.batch_encoder import BatchEncoder
-from logd.client.delivery import Loss
-from logd.client.delivery_policy import Failure
-from logd.client.send_queue import new_outbox, open_spool
-from logd.client.spool import Spool
-from logd.client.unacked import UnackedBatch
-from logd.client.writer import (
-    CLOSE_S,
-    PATIENCE_S,
-    QUEUE_BYTES,
-    SPOOL_BYTES,
-    QueueFull,
-    warn_of_loss,
-)
+from logd.client.delivery import Delivery, Failure, Loss, QueueFull
+from logd.client.message_append import EXCEEDED
+from logd.client.spool import Spool, open_spool
+from logd.client.unacked import Futures
+from logd.client.writer import CLOSE_S, PATIENCE_S, QUEUE_BYTES, SPOOL_BYTES, warn_of_loss
 from logd.errors import BadRequest, LogdError
 from logd.wire.addresses import Target, addresses
 from logd.wire.commands import checked_topic
 
-_ATTEND = -1  # a limit that every write exceeds
-_PIECE = 64  # messages that write_many looks at together
+_PIECE = 64  # messages that write_many handles together
 _log = logging.getLogger("logd.writer")
 
 
 class AsyncWriter:
-    """Writes to one topic, from any number of tasks. `async with`, or `open` and `close`.
+    """Writes to one topic, from any number of tasks. Use `async with`, or `open` and `close`.
 
-    The options are those of the blocking Writer. A batch goes out when it has `batch_bytes`, or
-    when its oldest message has waited `linger_s` (None or 0: only by size and `flush`).
-
-    What was not acknowledged when a connection ended is sent again, and stored once. The writer
-    gives up, with the newest reason, when nothing was acknowledged for `patience_s` (None: never).
-    When `queue_bytes` wait, `full` says what becomes of a message: "wait" for room, "raise"
-    QueueFull, or "drop" it and count it in `dropped`. With a `spool` directory batches wait there
-    instead, up to `spool_bytes`, survive the program, and patience has no end unless it is given.
-    A batch that the daemon will never take ends the writer, unless `on_refused` is there to hear
-    how many messages that are, and why. `on_loss` hears of what was acknowledged and is gone.
-
-    `acknowledged` counts messages; `first_offset` and `next_offset` span them.
+    The options, counters and guarantees are those of the blocking Writer.
     """
 
     def __init__(
@@ -80,7 +61,7 @@ class AsyncWriter:
         on_loss: Callable[[Loss], None] = warn_of_loss,
         on_refused: Callable[[int, LogdError], None] | None = None,
     ) -> None:
-        """`connect` "now": `open` raises where nobody answers; the default, unless spooling."""
+        """With `connect="now"`, the default without a spool, `open` raises if no server answers."""
         if batch_bytes < 1:
             raise ValueError("batch_bytes must be at least 1")
         addresses(target)
@@ -92,48 +73,49 @@ class AsyncWriter:
         self._spool_dir, self._spool_fsync = spool, spool_fsync
         self._patience_s = PATIENCE_S if patience_s is None and spool is None else patience_s
         self._connect_now = (connect or ("later" if spool else "now")) == "now"
-        self._packer = BatchEncoder(self._topic, compressed=compress)
+        self._encoder = BatchEncoder(self._topic, compressed=compress)
         self._buffer: list[bytes] = []
         self._append = self._buffer.append
-        self._size, self._limit = 0, _ATTEND
-        self._offers: list[tuple[int, asyncio.Future[int]]] = []  # by place in the buffer
+        self._size, self._limit = 0, EXCEEDED
+        self._futures: Futures = []  # by place in the buffer
         self._timer: asyncio.TimerHandle | None = None
-        self._is_overdue = False  # it has lingered long enough, and waits for room
-        self._delivery: AsyncDelivery | None = None
+        self._is_overdue = False  # the linger time is over, and there was no room
+        self._delivery: Delivery | None = None
         self._closed = False
-        self.acknowledged = self.dropped = 0
-        self.first_offset: int | None = None
-        self.next_offset: int | None = None
+        self.dropped = 0
         self.spool: Spool | None = None
 
     async def open(self) -> Self:
-        """Take the spool if there is one, and connect, now or in the background."""
+        """Open the spool if there is one, and connect, now or in the background."""
         if self._delivery is not None or self._closed:
             raise RuntimeError("this Writer was opened before; make a new one")
         if self._spool_dir is not None:
             self.spool = await self._opened_spool(self._spool_dir)
         try:
-            delivery = AsyncDelivery(
-                self._target, self._topic, self,
-                # A new producer's name is saved on the loop: that is rare, and has to come first.
-                outbox=new_outbox(self.spool, self._producer, self._max_in_flight),
-                spool=self.spool, in_threads=self._spool_fsync,
+            delivery = Delivery(
+                self._topic, ", ".join(addresses(self._target)), asyncio.get_running_loop().time(),
+                spool=self.spool, producer=self._producer, max_in_flight=self._max_in_flight,
                 room_bytes=self._spool_bytes if self.spool else self._queue_bytes,
-                memory_bytes=self._queue_bytes,
-                patience_s=self._patience_s, timeout_s=self._timeout_s,
+                memory_bytes=self._queue_bytes if self._spool_fsync else 0,
+                patience_s=self._patience_s, on_loss=self._on_loss, on_refused=self._on_refused,
+            )  # fmt: skip
+            self._sender = AsyncSender(
+                delivery, self, target=self._target, topic=self._topic, spool=self.spool,
+                uses_thread=self._spool_fsync and self.spool is not None,
+                timeout_s=self._timeout_s,
             )  # fmt: skip
             if self._connect_now:
-                await delivery.connect_now()
+                await self._sender.connect_now()
         except BaseException:
             if self.spool is not None:
                 self.spool.close()
             raise
         self._delivery = delivery
-        delivery.start()
+        self._sender.start()
         return self
 
     async def _opened_spool(self, directory: Path) -> Spool:
-        """In a thread: everything that an earlier life has left there is read and checked."""
+        """In a thread: everything that an earlier process has left there is read and checked."""
         opening = asyncio.ensure_future(
             asyncio.to_thread(open_spool, directory, self._spool_bytes, fsync=self._spool_fsync)
         )
@@ -144,6 +126,18 @@ class AsyncWriter:
             if opening.exception() is None:
                 opening.result().close()
             raise
+
+    @property
+    def acknowledged(self) -> int:
+        return 0 if self._delivery is None else self._delivery.acknowledged
+
+    @property
+    def first_offset(self) -> int | None:
+        return None if self._delivery is None else self._delivery.first_offset
+
+    @property
+    def next_offset(self) -> int | None:
+        return None if self._delivery is None else self._delivery.next_offset
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -156,7 +150,7 @@ class AsyncWriter:
             self._append(message)
             self._size = size
         else:
-            await self._attend(message)
+            await self._exceed_limit(message)
 
     async def write_many(self, messages: Iterable[bytes]) -> None:
         """The same as `write` for each, at a fraction of the cost."""
@@ -188,42 +182,42 @@ class AsyncWriter:
         if type(message) is not bytes:
             raise TypeError(f"a message is bytes, not {type(message).__name__}")
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        await self._attend(message, future)
+        await self._exceed_limit(message, future)
         return await future
 
     async def push(self, messages: list[bytes], note: str = "-") -> None:
-        """Exactly one batch, behind all that was written before. With a spool it is kept by now."""
+        """Queue one batch after everything written before. With a spool it is on disk on return."""
         if not messages:
             raise BadRequest("a batch holds at least one message")
         delivery = self._check()
-        batch = self._packer.pack(messages)
+        batch = self._encoder.encode(messages)
         while delivery.is_full:
             if not await self._waited(delivery, len(messages)):
                 return
         self._cut(delivery)
-        delivery.add(batch, note)
-        await asyncio.sleep(0)  # so that a program that pushes without a pause holds up nobody
-        await delivery.kept(batch)
+        self._sender.add(batch, note)
+        await asyncio.sleep(0)  # a program that pushes without a pause must not starve the loop
+        await self._sender.spooled(batch)
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Send what is buffered, and wait until everything until now is acknowledged."""
+        """Send what is buffered, and wait until everything written so far is acknowledged."""
         delivery = self._check()
         try:
             async with asyncio.timeout(timeout_s):
                 while not self._sent(delivery):
-                    await delivery.moved()
+                    await self._sender.changed()
                     self._check()
                 last = delivery.last
                 while not delivery.is_settled(last):
-                    await delivery.moved()
+                    await self._sender.changed()
                     self._check()
         except TimeoutError:
-            raise TimeoutError(self._what_waits(delivery)) from None
+            raise TimeoutError(delivery.describe_queue()) from None
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Flush, and end. After a failure: end, and raise it once more.
+        """Flush and end. After a failure: end, and raise the failure again.
 
-        What is in a spool may stay there: it is waited for no longer than CLOSE_S unless asked.
+        Batches may stay in a spool: without `timeout_s` it waits for them only CLOSE_S.
         """
         if self._closed or self._delivery is None:
             self._closed = True
@@ -236,17 +230,17 @@ class AsyncWriter:
             if self._spool_dir is None or self._buffer:
                 raise
         finally:
-            self._closed, self._limit = True, _ATTEND
-            self._forget_timer()
-            await self._delivery.end()
-        if not self._delivery.is_kept:
-            raise TimeoutError(self._what_waits(self._delivery)) from self._delivery.disk_error
+            self._closed, self._limit = True, EXCEEDED
+            self._cancel_timer()
+            await self._sender.end()
+        if self._delivery.unspooled:
+            raise TimeoutError(self._delivery.describe_queue()) from self._delivery.disk_error
 
     async def __aenter__(self) -> Self:
         return await self.open()
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        # Whoever cancels wants an end soon: the daemon has CLOSE_S for what is still here.
+        # A cancelled program wants to end soon: what is left has CLOSE_S to be stored.
         is_cancelled = isinstance(error, asyncio.CancelledError)
         try:
             await self.close(CLOSE_S if is_cancelled else None)
@@ -256,14 +250,14 @@ class AsyncWriter:
             if error is not failure:
                 error.add_note(f"and the writer of {self._topic} failed: {failure}")
             if is_cancelled:
-                _log.warning("%s: cancelled before all was stored: %s", self._topic, failure)
+                _log.warning("%s: cancelled before everything was stored: %s", self._topic, failure)
 
     # -- the buffer -----------------------------------------------------------------------------
 
-    def _check(self) -> AsyncDelivery:
+    def _check(self) -> Delivery:
         delivery = self._delivery
         if delivery is not None and delivery.failure is not None:
-            # Without its old traceback, which would grow with every call that ignores it.
+            # Without the old traceback, which would grow with every call.
             raise delivery.failure.with_traceback(None)
         if self._closed:
             raise ValueError("this writer is closed")
@@ -271,8 +265,10 @@ class AsyncWriter:
             raise RuntimeError("write `async with Writer(...)`, or await open() first")
         return delivery
 
-    async def _attend(self, message: bytes, future: asyncio.Future[int] | None = None) -> None:
-        """What a write does that begins a batch, or ends one."""
+    async def _exceed_limit(
+        self, message: bytes, future: asyncio.Future[int] | None = None
+    ) -> None:
+        """A write that starts or ends a batch."""
         delivery = self._check()
         was_empty = not self._buffer
         while not self._fit(delivery, message, future):
@@ -281,12 +277,12 @@ class AsyncWriter:
                     future.set_exception(self._queue_full(delivery))
                 return
         if not was_empty or not self._buffer:
-            await asyncio.sleep(0)  # a batch has gone
+            await asyncio.sleep(0)  # a batch was queued
 
     def _fit(
-        self, delivery: AsyncDelivery, message: bytes, future: asyncio.Future[int] | None = None
+        self, delivery: Delivery, message: bytes, future: asyncio.Future[int] | None = None
     ) -> bool:
-        """Take the message; False where that needs a batch to go for which there is no room."""
+        """Buffer the message; False if a batch has to be queued first and there is no room."""
         size = len(message) + 1
         is_alone = size > self._batch_bytes
         ends_batch = is_alone or self._size + size > self._batch_bytes
@@ -295,7 +291,7 @@ class AsyncWriter:
         if not self._buffer:
             self._begin()
         if future is not None:
-            self._offers.append((len(self._buffer), future))
+            self._futures.append((len(self._buffer), future))
         self._append(message)
         self._size += size
         if is_alone and not self._sent(delivery):
@@ -303,13 +299,13 @@ class AsyncWriter:
             return False
         return True
 
-    async def _waited(self, delivery: AsyncDelivery, messages: int) -> bool:
-        """There is no room: False where that was the end of so many messages; or wait for some."""
+    async def _waited(self, delivery: Delivery, messages: int) -> bool:
+        """Wait for room; False if the messages were dropped instead."""
         if self._full == "raise":
             raise self._queue_full(delivery) from delivery.disk_error
         if self._is_dropped(messages):
             return False
-        await delivery.moved()
+        await self._sender.changed()
         self._check()
         return True
 
@@ -318,12 +314,8 @@ class AsyncWriter:
             self.dropped += messages
         return self._full == "drop"
 
-    def _queue_full(self, delivery: AsyncDelivery) -> QueueFull:
-        return QueueFull(self._what_waits(delivery))
-
-    def _what_waits(self, delivery: AsyncDelivery) -> str:
-        text = f"{delivery.size} bytes still wait for the daemon of {self._topic}"
-        return text if delivery.disk_error is None else f"{text}, and {delivery.disk_error}"
+    def _queue_full(self, delivery: Delivery) -> QueueFull:
+        return QueueFull(delivery.describe_queue())
 
     def _begin(self) -> None:
         self._limit = self._batch_bytes
@@ -331,30 +323,30 @@ class AsyncWriter:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._linger_s, self._lingered)
 
-    def _sent(self, delivery: AsyncDelivery) -> bool:
-        """Make a batch of what is in the buffer; did the spool's disk take it?"""
+    def _sent(self, delivery: Delivery) -> bool:
+        """Queue the buffer as a batch; False if the spool's disk refused it."""
         try:
             self._cut(delivery)
         except OSError:
             return False
         return True
 
-    def _cut(self, delivery: AsyncDelivery) -> None:
-        """The same; OSError where a spool cannot take it. Then it stays in the buffer."""
+    def _cut(self, delivery: Delivery) -> None:
+        """Queue the buffer as a batch. OSError: the spool refused it, and it stays buffered."""
         if not self._buffer:
             return
-        batch = self._packer.pack(self._buffer)
-        batch.offers += self._offers
-        delivery.add(batch)
+        batch = self._encoder.encode(self._buffer)
+        batch.futures += self._futures
+        self._sender.add(batch)
         self._empty()
 
     def _empty(self) -> None:
         self._buffer.clear()
-        self._offers.clear()
-        self._size, self._limit, self._is_overdue = 0, _ATTEND, False
-        self._forget_timer()
+        self._futures.clear()
+        self._size, self._limit, self._is_overdue = 0, EXCEEDED, False
+        self._cancel_timer()
 
-    def _forget_timer(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -365,33 +357,16 @@ class AsyncWriter:
             self._is_overdue = delivery.is_full
             if not self._is_overdue and not self._sent(delivery):
                 loop = asyncio.get_running_loop()
-                self._timer = loop.call_later(DISK_RETRY_S, self._lingered)
+                self._timer = loop.call_later(delivery.disk_retry_s or 0.0, self._lingered)
 
-    # -- what the delivery tells -------------------------------------------------------------------
+    # -- for the sender ---------------------------------------------------------------------------
 
-    @property
-    def hears_refusals(self) -> bool:
-        return self._on_refused is not None
-
-    def tend(self) -> None:
+    def add_due(self) -> None:
         if self._is_overdue:
             self._lingered()
 
-    def stored(self, batch: UnackedBatch, offset: int) -> None:
-        if self.first_offset is None:
-            self.first_offset = offset
-        self.next_offset = offset + batch.messages
-        self.acknowledged += batch.messages
-
     def failed(self, error: Failure) -> None:
-        for _, future in self._offers:
+        for _, future in self._futures:
             if not future.done():
                 future.set_exception(error)
         self._empty()
-
-    def refused(self, batch: UnackedBatch, error: LogdError) -> None:
-        if self._on_refused is not None:
-            self._on_refused(batch.messages, error)
-
-    def lost(self, loss: Loss) -> None:
-        self._on_loss(loss)

@@ -36,7 +36,7 @@ def test_tls_for_a_port_without_it(web: Daemon) -> None:
     code, _, errors = log_cli(f"tls://{web.address}", "ping")
     assert code == 1
     assert errors == (
-        f"log-cli: {web.address} does not speak TLS; leave out tls:// before the address\n"
+        f"log-cli: {web.address} does not speak TLS; write the address without tls://\n"
     )
 
 

@@ -43,6 +43,7 @@ ASYNCIO = Kind("asyncio", asyncio.new_event_loop, aio.Client, aio.Writer, aio.Re
 UVLOOP = Kind("uvloop", uvloop.new_event_loop, aio.Client, aio.Writer, aio.Reader)
 
 on_each = pytest.mark.parametrize("kind", [BLOCKING, ASYNCIO, UVLOOP], ids=lambda kind: kind.name)
+on_one = pytest.mark.parametrize("kind", [UVLOOP], ids=lambda kind: kind.name)  # of generated code
 on_loops = pytest.mark.parametrize("kind", [ASYNCIO, UVLOOP], ids=lambda kind: kind.name)
 
 

@@ -182,7 +182,7 @@ def test_a_daemon_that_is_away_costs_no_time(
     assert monotonic() - start_s < PROMPT_S
     assert handler.emitted == 20_001 == handler.sent + handler.dropped
     assert handler.failed == handler.sent
-    assert "logd: 20001 log records did not get to the topic app\n" in capsys.readouterr().err
+    assert "logd: 20001 log records were not stored in topic app\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("met_before", [False, True])
@@ -283,7 +283,7 @@ logging.info("hello")
 """
     done = run(program, NOBODY)
     assert done.returncode == 0
-    assert done.stderr == "logd: 1 log records did not get to the topic app\n"
+    assert done.stderr == "logd: 1 log records were not stored in topic app\n"
 
 
 FORKED = """
@@ -423,11 +423,11 @@ def test_finalizers_may_log_in_the_writers_thread(daemon: Daemon) -> None:
     program = """
 import gc, threading
 from logd import Writer
-tend = Writer.tend
-def collect_and_tend(writer, now_s):
+add_due = Writer.add_due
+def collect_and_add(writer, now_s):
     gc.collect()
-    return tend(writer, now_s)
-Writer.tend = collect_and_tend
+    return add_due(writer, now_s)
+Writer.add_due = collect_and_add
 gc.disable()
 handler = LogdHandler(address, "app", close_s=30, queue_bytes=1 << 30)
 logging.basicConfig(handlers=[handler], level="INFO")

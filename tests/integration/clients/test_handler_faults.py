@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from logd import LogdHandler
-from logd.client import delivery_policy
+from logd.client import delivery
 from logd.client.backoff import Backoff
 from tests.support.daemon import HANG_S, Daemon, messages, running
 
@@ -165,9 +165,7 @@ def missing_where_reported(data: bytes) -> int:
 def test_each_record_arrives_once_and_in_order_or_is_counted(
     proxy: Proxy, spool: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        delivery_policy, "Backoff", partial(Backoff, 0.01, 0.1)
-    )  # many faults in a minute
+    monkeypatch.setattr(delivery, "Backoff", partial(Backoff, 0.01, 0.1))  # many faults in a minute
     log = logging.Logger("shop")
     with running(tmp_path) as daemon:
         aim(proxy, daemon)

@@ -164,7 +164,7 @@ def test_a_cursor_of_a_topic_that_was_made_anew_is_refused(tmp_path: Path) -> No
                 with Reader(daemon.address, "app", cursor=cursor) as reader:
                     assert len(list(reader)) == 3
             else:
-                with pytest.raises(BadRequest, match="made anew"):
+                with pytest.raises(BadRequest, match="created again"):
                     Reader(daemon.address, "app", cursor=cursor)
 
 
@@ -174,7 +174,7 @@ def test_a_file_that_is_no_cursor_is_not_written_over(
 ) -> None:
     push(daemon, 0, 1)
     (tmp_path / "cursor").write_text(content)
-    with pytest.raises(BadRequest, match="no cursor file; use another"):
+    with pytest.raises(BadRequest, match="not a cursor file; use another"):
         Reader(daemon.address, "app", cursor=tmp_path / "cursor")
     assert (tmp_path / "cursor").read_text() == content
 

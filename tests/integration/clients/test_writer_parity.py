@@ -19,13 +19,12 @@ from typing import Any
 import pytest
 
 from logd.client import spool as spool_module
-from logd.client.batch_encoder import BatchEncoder
+from logd.client.delivery import QueueFull
 from logd.client.spool import Spool
-from logd.client.writer import QueueFull
 from logd.errors import BadRequest, LogdError
 from logd.wire.addresses import ConnectionLost, Endpoint
 from tests.integration.clients.aio_kinds import HANG_S, Kind, on_each, opened, run, started, value
-from tests.integration.clients.aio_peers import HANG_UP, Fake, nobody
+from tests.integration.clients.aio_peers import Fake, nobody
 
 NUMBERS = [b"%d" % n for n in range(30)]
 REFUSAL = [(b"PUSH", b"ERR bad-request no way\r\n")]
@@ -55,12 +54,7 @@ def no_space(*_: object) -> Any:
 
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (
-        "logd.client.write_buffer",
-        "logd.client.aio.delivery",
-        "logd.client.aio.writer",
-    ):
-        monkeypatch.setattr(f"{module}.DISK_RETRY_S", 0.01)
+    monkeypatch.setattr("logd.client.delivery.DISK_RETRY_S", 0.01)
     for module in ("logd.client.writer", "logd.client.aio.writer"):
         monkeypatch.setattr(f"{module}.CLOSE_S", 0.05)
 
@@ -72,63 +66,14 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 def is_waited_for(writer: Any) -> bool:
-    """Does a call wait for the delivery of this writer to make progress?"""
-    delivery = writer._delivery
-    if hasattr(delivery, "_attendant"):
-        return delivery._is_watched or bool(delivery._attendant._waiters)
-    return bool(delivery._waiters)
+    """Does a call wait for the sender of this writer to make progress?"""
+    sender = writer._sender
+    if hasattr(sender, "_worker"):
+        return sender._is_watched or bool(sender._worker._waiters)
+    return bool(sender._waiters)
 
 
 # -- losses ---------------------------------------------------------------------------------------
-
-
-@on_each
-@pytest.mark.parametrize("cuts", [0, 1, 2])
-def test_one_loss_is_reported_once(kind: Kind, cuts: int) -> None:
-    """By the topic's epoch, and not again by the producer's number, however late that is heard."""
-    losses: list[str] = []
-
-    async def scenario(kind: Kind) -> None:
-        writer = kind.Writer(peer.address, "app", on_loss=lambda loss: losses.append(str(loss)))
-        async with opened(writer):
-            for message in NUMBERS[:3]:
-                await value(writer.push([message]))
-            await value(writer.flush())
-            peer.epoch, peer.began = 2, 1
-            peer.wrong += [(b"PUSH", HANG_UP)] * cuts
-            peer.wrong += [(b"PUSH", b"ERR out-of-order last=1\r\n")]
-            peer.cut()
-            await value(writer.push([NUMBERS[3]]))
-
-    with Fake() as peer:
-        run(kind, scenario)
-    assert len(losses) == 1
-    assert "offsets from 1 on" in losses[0]
-
-
-@on_each
-def test_a_loss_that_follows_another_is_reported_too(kind: Kind) -> None:
-    losses: list[str] = []
-
-    async def scenario(kind: Kind) -> None:
-        writer = kind.Writer(peer.address, "app", on_loss=lambda loss: losses.append(str(loss)))
-        async with opened(writer):
-            for message in NUMBERS[:5]:
-                await value(writer.push([message]))
-            await value(writer.flush())
-            for peer.epoch, peer.began in ((2, 3), (3, 1)):
-                peer.cut()
-                peer.wrong[:] = [(b"PUSH", HANG_UP)] * 1000
-                await value(writer.push([b"more"]))
-                await until(lambda: len(losses) == peer.epoch - 1)
-            peer.wrong.clear()
-
-    with Fake() as peer:
-        run(kind, scenario)
-    assert [loss.split(": ")[2].split(",")[0] for loss in losses] == [
-        "offsets from 3 on",
-        "offsets from 1 on",
-    ]
 
 
 @on_each
@@ -187,24 +132,6 @@ def end_of_patience(kind: Kind, wrap: Any, peer: Fake, patience_s: float) -> str
 
 
 @on_each
-def test_patience_with_a_spool_begins_when_the_writer_does(kind: Kind, tmp_path: Path) -> None:
-    async def scenario(kind: Kind) -> None:
-        async with opened(
-            kind.Writer(peer.address, "app", spool=tmp_path, patience_s=20.0)
-        ) as writer:
-            await value(writer.flush())
-            assert writer.acknowledged == 1
-
-    spool = Spool(tmp_path)
-    batch = BatchEncoder("app", compressed=False).pack([b"left over"])
-    spool.append(batch.push, batch.messages)
-    spool.close()
-    with Fake([b"there"]) as peer:
-        run(kind, scenario)
-        assert peer.messages == [b"there", b"left over"]
-
-
-@on_each
 @pytest.mark.parametrize("spooling", ["memory", "spool", "synced spool"])
 def test_flush_waits_for_what_was_written_before_it(
     kind: Kind, spooling: str, tmp_path: Path
@@ -235,7 +162,7 @@ def test_what_a_time_limit_of_flush_says(kind: Kind) -> None:
     async def scenario(kind: Kind) -> None:
         async with opened(kind.Writer(peer.address, "app", linger_s=None)) as writer:
             await value(writer.write(b"12345"))
-            with pytest.raises(TimeoutError, match="6 bytes still wait for the daemon of app"):
+            with pytest.raises(TimeoutError, match="6 bytes are waiting to be stored in app"):
                 await value(writer.flush(0.01))
             peer.steps.release()
 
@@ -319,7 +246,7 @@ def test_a_machine_that_forgot_its_newest_batches(kind: Kind, tmp_path: Path) ->
         run(kind, scenario)
         assert peer.messages == NUMBERS
     assert len(losses) == 1
-    assert "forgot" in losses[0]
+    assert "lost part of its spool" in losses[0]
 
 
 def size_of(spool: Path) -> int:
@@ -373,7 +300,7 @@ def test_a_full_disk_is_a_lack_of_room(
             with pytest.raises(OSError, match="No space left"):
                 await value(writer.push([b"not taken"]))
             if full == "raise":
-                with pytest.raises(QueueFull, match=r"still wait .* of app, and .*No space left"):
+                with pytest.raises(QueueFull, match=r"are waiting .* in app, and .*No space left"):
                     await write_all(kind, writer)
             elif full == "drop":
                 await write_all(kind, writer)
@@ -414,33 +341,13 @@ def test_what_lingers_is_kept_when_the_disk_has_room_again(
                 patch.setattr(spool_module, "_write", fail)
                 await value(writer.write(b"one"))
                 await until(lambda: len(tries) > 10)
-                with pytest.raises(TimeoutError, match=r"of app, and .*No space left"):
+                with pytest.raises(TimeoutError, match=r"in app, and .*No space left"):
                     await value(writer.flush(0.05))
             await until(lambda: writer.acknowledged == 1)
 
     with Fake() as peer:
         run(kind, scenario)
         assert peer.messages == [b"one"]
-
-
-@on_each
-@pytest.mark.parametrize("fsync", [False, True])
-def test_patience_is_with_the_daemon_not_with_a_full_disk(
-    kind: Kind, fsync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_waits: None
-) -> None:
-    async def scenario(kind: Kind) -> None:
-        with suppress(ConnectionLost):  # where this machine is too busy for so little patience
-            async with opened(
-                kind.Writer(peer.address, "app", spool=tmp_path, spool_fsync=fsync, patience_s=0.1)
-            ) as writer:
-                with monkeypatch.context() as patch:
-                    patch.setattr(spool_module, "_write", no_space)
-                    await value(writer.write(b"one"))
-                    with pytest.raises(TimeoutError, match="No space left"):
-                        await value(writer.flush(0.3))
-
-    with Fake() as peer:
-        run(kind, scenario)
 
 
 @on_each

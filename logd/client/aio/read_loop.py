@@ -1,0 +1,279 @@
+"""How a reader connects, asks, retries, and saves its cursor. The base class of the readers.
+
+`wire.read_state` decides what to ask for and what a reply means. On its own connection the loop
+asks for the next reply before it splits the current one, so that the server and the client work at
+the same time, and it reconnects. On a Client that it was given it leaves no reply unread when the
+program stops reading, and does not reconnect.
+
+A subclass provides how one command is sent and its reply received, and how to pause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Self, Unpack
+
+from logd.client.aio.client import AsyncClient
+from logd.client.aio.client_commands import find_identity
+from logd.client.aio.cursors import AsyncLocalCursor, AsyncSavedCursor, AsyncServerCursor
+from logd.client.backoff import RETRYABLE, RetryDeadline
+from logd.client.read_progress import ReadProgress
+from logd.errors import LogdError
+from logd.wire.addresses import ConnectionLost, Target
+from logd.wire.commands import Batches, Command
+from logd.wire.read_state import Batch, Message, ReadOptions, ReadState, messages_of
+from logd.wire.topic_identity import TopicIdentity
+
+PATIENCE_S = 60.0
+
+
+class AsyncReadLoop:
+    def __init__(
+        self,
+        target: Target | AsyncClient,
+        topic: str,
+        *,
+        cursor: str | Path | None = None,
+        consumed: Callable[[], int | None] | None = None,
+        patience_s: float | None = PATIENCE_S,
+        on_trouble: Callable[[Exception], None] = lambda error: None,
+        **options: Unpack[ReadOptions],
+    ) -> None:
+        self._state = ReadState(topic, **options)
+        self._target = None if isinstance(target, AsyncClient) else target
+        self._client = target if isinstance(target, AsyncClient) else None
+        self._patience_s, self._on_trouble = patience_s, on_trouble
+        self._deadline = RetryDeadline(patience_s, monotonic())
+        self._cursor = self._make_cursor(cursor)
+        self._progress = ReadProgress(monotonic(), consumed)
+        self._resumed_at: int | None = None
+        self._identity: TopicIdentity | None = None
+        self._is_reply_due = False
+        self._batches: Iterator[Batch] = iter(())  # the rest of the current reply
+        self._messages: Iterator[Message] = iter(())  # the rest of the current batch
+        self._failure: Exception | None = None
+        self._is_busy = self._is_closed = False
+
+    def _make_cursor(self, cursor: str | Path | None) -> AsyncSavedCursor | None:
+        if cursor is None:
+            return None
+        if isinstance(cursor, Path):
+            return AsyncLocalCursor(cursor, self._state.topic)
+        if self._target is None:
+            raise ValueError("a named cursor needs an address, not a Client that is in use")
+        return AsyncServerCursor(self._target, self._state.topic, cursor)
+
+    async def open(self) -> Self:
+        """Connect, and load the cursor; ConnectionLost if no server answers."""
+        self._deadline = RetryDeadline(self._patience_s, monotonic())
+        try:
+            if self._client is None:
+                await self._connect()
+            found = None if self._cursor is None else await self._cursor.load()
+            if found is not None:
+                self._state.go_on(*found)
+                self._progress.found(found[0])
+                self._resumed_at = found[0]
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """End the reader. The last message does not count as read unless `commit` was called."""
+        if not self._is_closed:
+            self._is_closed = True
+            try:
+                if self._cursor is not None:
+                    await self._save()
+            finally:
+                await self._end()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def next_offset(self) -> int | None:
+        """The start of the reply after the current one; None before the first."""
+        return self._state.where if isinstance(self._state.where, int) else None
+
+    @property
+    def resumed_at(self) -> int | None:
+        """The offset that the cursor had; None without a cursor, or for a new one."""
+        return self._resumed_at
+
+    # -- messages -------------------------------------------------------------------------------
+
+    async def next_message(self) -> Message | None:
+        """The next message; None at the end."""
+        if self._cursor is not None:
+            await self._count_as_read()
+        while True:
+            for message in self._messages:
+                self._progress.handed_out = message.offset + 1
+                return message
+            batch = await self._next()
+            if batch is None:
+                return None
+            self._messages = iter(messages_of(batch))
+
+    async def next_batch(self) -> Batch | None:
+        """The next batch; None at the end."""
+        if self._cursor is not None:
+            await self._count_as_read()
+        batch = await self._next()
+        if batch is not None:
+            self._progress.handed_out = batch.next
+        return batch
+
+    async def _next(self) -> Batch | None:
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        if self._is_closed:
+            raise ValueError("this reader is closed")
+        if self._is_busy:
+            raise RuntimeError("another task is waiting for the next message of this reader")
+        self._is_busy = True
+        try:
+            return await self._find()
+        except Exception as error:
+            self._failure = error
+            raise
+        finally:
+            self._is_busy = False
+
+    async def _find(self) -> Batch | None:
+        while True:
+            for batch in self._batches:
+                return batch
+            await self.save_if_due()
+            if self._state.is_done:
+                return None
+            reply = await self._next_reply()
+            if reply is not None:
+                self._batches = self._state.cut(reply)
+                if self._target is not None and self._state.wants_more(reply):
+                    self._ask_ahead(reply.messages)
+
+    async def _next_reply(self) -> Batches | None:
+        """The next reply; None if there was an error and the loop has to ask again."""
+        try:
+            if self._client is None:
+                await self._connect()
+            if not self._is_reply_due:
+                self._ask(self._state.ask())
+            await self._wait_for_reply()
+            self._is_reply_due = False
+            reply = self._take_reply()
+        except RETRYABLE as error:
+            await self._recover(error)
+            return None
+        except LogdError as error:
+            self._state.refused(error)
+            return None
+        self._deadline.answered(monotonic())
+        self._state.arrived(reply)
+        return reply
+
+    def _ask(self, command: Command[Batches]) -> None:
+        self._send(command)
+        self._is_reply_due = True
+
+    def _ask_ahead(self, messages: int) -> None:
+        try:
+            self._ask(self._state.ask(messages))
+        except ConnectionLost:
+            self._hang_up()  # the reply that has arrived is used first
+
+    # -- the connection ---------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        assert self._target is not None
+        client = await AsyncClient(self._target).open()
+        try:
+            self._identity = await find_identity(client, self._state.topic)
+        except BaseException:
+            client.hang_up()
+            raise
+        self._client = client
+        self._state.connected(self._identity)
+
+    async def _recover(self, error: Exception) -> None:
+        """Pause before the next attempt; raises the error if there is none."""
+        if self._target is None or self._is_interrupted:
+            raise error
+        if isinstance(error, ConnectionLost):
+            self._hang_up()
+        if self._state.is_time_up:
+            self._deadline.end_within(PATIENCE_S)
+        pause_s = self._deadline.pause_s(error, monotonic())
+        self._on_trouble(error)
+        await self._pause(pause_s, error)
+
+    def _hang_up(self) -> None:
+        self._drop_reply()
+        if self._client is not None and self._target is not None:
+            self._client.hang_up()
+        self._client, self._is_reply_due = None, False
+
+    async def _end(self) -> None:
+        self._drop_reply()
+        try:
+            if self._cursor is not None:
+                await self._cursor.close()
+        finally:
+            if self._target is not None and self._client is not None:
+                await self._client.close()
+
+    def _send(self, command: Command[Batches]) -> None:
+        raise NotImplementedError
+
+    async def _wait_for_reply(self) -> None:
+        """Until `_take_reply` returns without waiting."""
+
+    def _take_reply(self) -> Batches:
+        raise NotImplementedError
+
+    @property
+    def _is_interrupted(self) -> bool:
+        return False
+
+    def _drop_reply(self) -> None:
+        """The reply that is due is not needed."""
+
+    async def _pause(self, pause_s: float, error: Exception) -> None:
+        raise NotImplementedError
+
+    # -- the cursor -----------------------------------------------------------------------------
+
+    async def commit(self, offset: int | None = None) -> None:
+        """Save the cursor: everything before `offset`, or all that was returned, is processed."""
+        if self._cursor is None:
+            raise ValueError("this reader has no cursor")
+        self._progress.commit(offset)
+        await self._save()
+
+    async def save_if_due(self) -> None:
+        """Save the cursor if it was last saved a second ago or more."""
+        if self._cursor is not None and self._progress.is_due(monotonic()):
+            try:
+                await self._save()
+            except RETRYABLE as error:
+                self._progress.put_off(monotonic())
+                self._on_trouble(error)
+
+    async def _count_as_read(self) -> None:
+        """The program asks for more: what it was given before is processed."""
+        self._progress.asked_again()
+        await self.save_if_due()
+
+    async def _save(self) -> None:
+        offset = self._progress.unsaved()
+        if offset is not None and self._cursor is not None:
+            await self._cursor.save(offset, self._identity)
+            self._progress.saved(offset, monotonic())
