@@ -1,12 +1,15 @@
-"""`/openapi.json`: the routes for programs. One table; a test compares it with what is routed."""
+"""`GET /openapi.json`: the description of the routes. A test compares it with the route table."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from starlette.responses import JSONResponse, Response
+
 from logd.batch import MAX_NUMBER
 from logd.errors import BY_CODE
 from logd.service import VERSION
+from logd.web.request import HttpRequest
 
 Schema = dict[str, Any]
 
@@ -22,14 +25,14 @@ _ERROR: Schema = {
     "properties": {"error": {"type": "string", "enum": list(BY_CODE)}, "text": _TEXT},
     "required": ["error", "text"],
 }
-_REFUSALS = {
-    "400": "Refused: the text says why",
-    "401": "Show a token",
-    "403": "Not from here, not with this token, or too many topics",
+_ERRORS = {
+    "400": "Invalid request: the text says why",
+    "401": "A valid token is required",
+    "403": "Host, origin or token not allowed, or too many topics",
     "413": "Too large",
-    "503": "Busy or stopping: send it again",
-    "507": "The disk is full: send it again",
-    "500": "A topic is damaged, or the disk fails",
+    "503": "Busy or stopping: retry",
+    "507": "The disk is full: retry",
+    "500": "The topic is damaged, or the disk failed",
 }
 _READ = ("400", "401", "403", "500", "503")
 _PUSH = ("400", "401", "403", "413", "500", "503", "507")
@@ -44,17 +47,17 @@ def _parameter(name: str, where: str, schema: Schema, text: str = "") -> Schema:
     return found | {"description": text} if text else found
 
 
-def _answers(
-    schema: Schema | None, kind: str, refusals: tuple[str, ...], **others: str
+def _responses(
+    schema: Schema | None, kind: str, errors: tuple[str, ...], **others: str
 ) -> dict[str, Any]:
     content = {"content": {kind: {"schema": schema}}} if schema is not None else {}
-    answers: dict[str, Any] = {"200": {"description": "Done", **content}}
+    responses: dict[str, Any] = {"200": {"description": "Success", **content}}
     error = {"content": {"application/json": {"schema": _ERROR}}}
-    for status in refusals:
-        answers[status] = {"description": _REFUSALS[status], **error}
+    for status in errors:
+        responses[status] = {"description": _ERRORS[status], **error}
     for status, text in others.items():
-        answers[status.removeprefix("s")] = {"description": text, **error}
-    return answers
+        responses[status.removeprefix("s")] = {"description": text, **error}
+    return responses
 
 
 def _body(**schemas: Schema) -> Schema:
@@ -70,12 +73,12 @@ _TOPIC["example"] = "app"
 _INDEX = _parameter("index", "path", {"type": "string", "pattern": f"^{_NAME}$"})
 _QUERY = [
     _parameter("from", "query", _WHERE, "an offset, first, next, or @<unix ms>"),
-    _parameter("since", "query", _TEXT, "a time instead: ISO 8601, or unix ms"),
-    _parameter("until", "query", _TEXT, "ends before this offset, or before this time"),
-    _parameter("limit", "query", _OFFSET, "ends after so many messages; 0 for all"),
-    _parameter("grep", "query", _TEXT, "only messages that this RE2 expression is found in"),
+    _parameter("since", "query", _TEXT, "a start time: ISO 8601, or unix ms"),
+    _parameter("until", "query", _TEXT, "end before this offset or time"),
+    _parameter("limit", "query", _OFFSET, "maximum number of messages; 0 for all"),
+    _parameter("grep", "query", _TEXT, "only messages that match this RE2 expression"),
     _parameter("case", "query", {"enum": ["0", "1"]}, "0 ignores case"),
-    _parameter("progress", "query", {"enum": ["0", "1"]}, "1: say now and then how far it is"),
+    _parameter("progress", "query", {"enum": ["0", "1"]}, "1 reports progress from time to time"),
     _parameter("format", "query", {"enum": ["text", "ndjson", "raw"]}),
 ]
 _ROW = _object(topic=_TEXT, first=_OFFSET, next=_OFFSET, bytes=_OFFSET, partitions=_OFFSET)
@@ -88,42 +91,42 @@ _STREAM = _object(
 )
 _LOKI = _object(streams={"type": "array", "items": _STREAM})
 _READY = _object(ready={"type": "boolean"}, reasons={"type": "array", "items": _TEXT})
-_MISSING = {"s404": "There is no such topic"}
+_NOT_FOUND = {"s404": "The topic does not exist"}
 _BULK_POST = {
-    "summary": "The Elasticsearch bulk form",
+    "summary": "Elasticsearch bulk request",
     "requestBody": _body(ndjson=_BINARY, json=_BINARY),
-    "responses": _answers(_BULK, _JSON, _PUSH),
+    "responses": _responses(_BULK, _JSON, _PUSH),
 }
 _UPLOAD_POST = {
-    "summary": "Entries of the journal, as systemd-journal-upload sends them",
+    "summary": "Journal entries from systemd-journal-upload",
     "requestBody": _body(octets=_BINARY),
-    "responses": _answers(_object(messages=_OFFSET), _JSON, _PUSH),
+    "responses": _responses(_object(messages=_OFFSET), _JSON, _PUSH),
 }
 _REFRESH = {
-    "summary": "For Elasticsearch clients; what is stored can be read already",
-    "responses": _answers(_ANY, _JSON, _READ),
+    "summary": "For Elasticsearch clients; stored messages can be read at once",
+    "responses": _responses(_ANY, _JSON, _READ),
 }
 
 
-def _get(summary: str, answers: dict[str, Any], *parameters: Schema) -> Schema:
-    found: Schema = {"summary": summary, "responses": answers}
+def _get(summary: str, responses: dict[str, Any], *parameters: Schema) -> Schema:
+    found: Schema = {"summary": summary, "responses": responses}
     return {"get": found | ({"parameters": list(parameters)} if parameters else {})}
 
 
 PATHS: dict[str, dict[str, Any]] = {
     "/log": {
         "post": {
-            "summary": "Protocol commands in the body, their replies in the response",
+            "summary": "Commands of the line protocol; the response contains their replies",
             "requestBody": _body(octets=_BINARY),
-            "responses": _answers(_BINARY, _OCTETS, ("400", "401", "403")),
+            "responses": _responses(_BINARY, _OCTETS, ("400", "401", "403")),
         }
     },
     "/topics": _get(
-        "The topics there are",
-        _answers({"type": "array", "items": _ROW}, _JSON, _READ),
+        "List topics",
+        _responses({"type": "array", "items": _ROW}, _JSON, _READ),
         _parameter("glob", "query", _TEXT),
     ),
-    "/topics/{topic}": _get("One topic", _answers(_ANY, _JSON, _READ, **_MISSING), _TOPIC)
+    "/topics/{topic}": _get("One topic", _responses(_ANY, _JSON, _READ, **_NOT_FOUND), _TOPIC)
     | {
         "post": {
             "summary": "Store messages: each line, each element of a JSON array, or one JSON value",
@@ -131,29 +134,28 @@ PATHS: dict[str, dict[str, Any]] = {
             "requestBody": _body(
                 text=_TEXT | {"minLength": 1}, ndjson=_BINARY, json={"minItems": 1}
             ),
-            "responses": _answers(_PUSHED, _JSON, _PUSH, s409="This id was used otherwise"),
+            "responses": _responses(_PUSHED, _JSON, _PUSH, s409="The id was already used"),
         }
     },
     "/topics/{topic}/messages": _get(
-        "Messages, from here to there, that match",
-        _answers(None, _PLAIN, _READ, **_MISSING, s416="The offset is not there"),
+        "Read messages of a range that match",
+        _responses(None, _PLAIN, _READ, **_NOT_FOUND, s416="No such offset"),
         _TOPIC,
         *_QUERY,
     ),
     "/topics/{topic}/follow": _get(
-        "Messages as they come, as server-sent events",
-        _answers(None, "text/event-stream", _READ, **_MISSING, s416="The offset is not there"),
+        "Follow a topic with server-sent events",
+        _responses(None, "text/event-stream", _READ, **_NOT_FOUND, s416="No such offset"),
         _TOPIC,
-        *_QUERY[:5],
-        _QUERY[5],
-        _parameter("Last-Event-ID", "header", _TEXT, "go on behind this offset"),
+        *_QUERY[:6],
+        _parameter("Last-Event-ID", "header", _TEXT, "resume after this offset"),
     ),
     "/loki/api/v1/push": {
         "post": {
-            "summary": "What Loki's clients send",
+            "summary": "Loki push request",
             "requestBody": _body(json=_LOKI),
             "responses": {"204": {"description": "Stored"}}
-            | _answers(None, _JSON, _PUSH, s415="Only JSON is spoken"),
+            | _responses(None, _JSON, _PUSH, s415="Only JSON is supported"),
         }
     },
     "/upload": {"post": _UPLOAD_POST},
@@ -164,35 +166,37 @@ PATHS: dict[str, dict[str, Any]] = {
     },
     "/{index}/_doc": {
         "post": {
-            "summary": "One document of Elasticsearch",
+            "summary": "Store one Elasticsearch document",
             "parameters": [_INDEX],
             "requestBody": _body(json=_ANY),
             "responses": {"201": {"description": "Stored", "content": {_JSON: {"schema": _ANY}}}}
-            | _answers(None, _JSON, _PUSH),
+            | _responses(None, _JSON, _PUSH),
         }
     },
     "/_refresh": {"get": _REFRESH, "post": _REFRESH},
     "/{index}/_refresh": {
         method: {**_REFRESH, "parameters": [_INDEX]} for method in ("get", "post")
     },
-    "/_cat/health": _get(
-        "Like readyz, for senders of the bulk form", _answers(_TEXT, _PLAIN, _READ)
-    ),
-    "/stats": _get("Counters", _answers(_ANY, _JSON, _READ)),
-    "/metrics": _get("Counters for Prometheus", _answers(_TEXT, _PLAIN, _READ)),
-    "/healthz": _get("The daemon's loop turns", _answers(_ANY, _JSON, _READ)),
-    "/readyz": _get("Would a push be taken?", _answers(_READY, _JSON, ("400", "403"))),
-    "/openapi.json": _get("This", _answers(_ANY, _JSON, _READ)),
+    "/_cat/health": _get("Readiness, for Elasticsearch clients", _responses(_TEXT, _PLAIN, _READ)),
+    "/stats": _get("Statistics of the daemon", _responses(_ANY, _JSON, _READ)),
+    "/metrics": _get("Metrics for Prometheus", _responses(_TEXT, _PLAIN, _READ)),
+    "/healthz": _get("Liveness: the event loop runs", _responses(_ANY, _JSON, _READ)),
+    "/readyz": _get("Readiness for pushes", _responses(_READY, _JSON, ("400", "403"))),
+    "/openapi.json": _get("This document", _responses(_ANY, _JSON, _READ)),
 }
 PATHS["/readyz"]["get"]["responses"]["503"] = {
-    "description": "Not now: the reasons say why", "content": {_JSON: {"schema": _READY}},
+    "description": "Not ready, with the reasons", "content": {_JSON: {"schema": _READY}},
 }  # fmt: skip
 
 DOCUMENT: dict[str, Any] = {
     "openapi": "3.1.0",
     "info": {"title": "logd", "version": VERSION, "license": {"name": "MIT"}},
     "paths": PATHS,
-    "security": [{}, {"token": []}, {"password": []}],  # which of them, the daemon's settings say
+    "security": [
+        {},
+        {"token": []},
+        {"password": []},
+    ],  # depending on the settings
     "components": {
         "securitySchemes": {
             "token": {"type": "http", "scheme": "bearer"},
@@ -200,3 +204,7 @@ DOCUMENT: dict[str, Any] = {
         }
     },
 }
+
+
+async def get_openapi(request: HttpRequest) -> Response:
+    return JSONResponse(DOCUMENT)

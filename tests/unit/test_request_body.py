@@ -22,11 +22,17 @@ import logd.web.json_parser
 from logd.batch import LINES, SIZED, split_body
 from logd.errors import BadRequest, TooLarge
 from logd.protocol import Budget
-from logd.web import request_body
-from logd.web.batch_builder import MAX_MESSAGES, Messages, Packed, Room, lines
-from logd.web.elasticsearch_bulk import Bulk
-from logd.web.ingestion import messages_of
-from logd.web.loki import messages_of as loki
+from logd.web.batch_builder import (
+    MAX_MESSAGES,
+    BatchBuilder,
+    PushBody,
+    RequestQuota,
+    build_lines,
+)
+from logd.web.elasticsearch import BulkRequest as Bulk
+from logd.web.ingestion import parse_messages
+from logd.web.loki import parse_streams as loki
+from logd.web.request_body import BodyMemory, inflate
 
 MAX_BYTES = 8 << 20
 JSON = "application/json"
@@ -53,8 +59,8 @@ VALUES = st.recursive(
 )
 
 
-def messages(packed: Packed) -> list[bytes]:
-    return split_body(packed.body, packed.enc)
+def messages(body: PushBody) -> list[bytes]:
+    return split_body(body.data, body.enc)
 
 
 # -- gzip ---------------------------------------------------------------------------------------
@@ -82,8 +88,7 @@ def inflated(data: bytes) -> bytes:
         return work()
 
     async def run() -> bytes:
-        holding = request_body._Holding(Budget(MAX_BYTES), MAX_BYTES)
-        return await request_body._inflated(data, holding, compute)
+        return await inflate(data, BodyMemory(Budget(MAX_BYTES), MAX_BYTES), compute)
 
     return asyncio.run(run())
 
@@ -123,20 +128,20 @@ def test_an_array_without_an_end_is_refused(module: ModuleType, array: bytes) ->
 
 @given(st.lists(st.binary(max_size=20), min_size=1))
 def test_messages_are_packed_as_they_are(given: list[bytes]) -> None:
-    packed = Messages(Room(MAX_BYTES))
+    packed = BatchBuilder(RequestQuota(MAX_BYTES))
     for message in given:
         packed.add(message)
-    found = packed.packed()
+    found = packed.build()
     assert messages(found) == given
     assert found.messages == len(given)
     assert found.enc == (SIZED if any(b"\n" in message for message in given) else LINES)
 
 
 def test_many_messages_with_line_ends() -> None:
-    many = Messages(Room(MAX_BYTES))
+    many = BatchBuilder(RequestQuota(MAX_BYTES))
     for n in range(10_000):
         many.add(b"%d\n" % n)
-    assert messages(many.packed()) == [b"%d\n" % n for n in range(10_000)]
+    assert messages(many.build()) == [b"%d\n" % n for n in range(10_000)]
 
 
 @given(st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b"x"]), min_size=1))
@@ -145,7 +150,7 @@ def test_lines_of_any_system(parts: list[bytes]) -> None:
     expected = body.split(b"\n")
     if not expected[-1]:
         expected.pop()
-    assert messages(lines(body)) == [line.removesuffix(b"\r") for line in expected]
+    assert messages(build_lines(body)) == [line.removesuffix(b"\r") for line in expected]
 
 
 @pytest.mark.parametrize("size", [262_142, 262_143, 262_144])
@@ -153,14 +158,14 @@ def test_lines_of_any_system(parts: list[bytes]) -> None:
 def test_line_ends_at_the_end_of_a_step(size: int, end: bytes) -> None:
     body = b"x" * size + end + b"y\r\n"
     expected = [line.removesuffix(b"\r") for line in body.split(b"\n")[:-1]]
-    assert messages(lines(body)) == expected
+    assert messages(build_lines(body)) == expected
 
 
 # -- limits -------------------------------------------------------------------------------------
 
 TOO_MANY = {
-    "NDJSON": lambda count: messages_of(b"0\n" * count, "application/x-ndjson", MAX_BYTES),
-    "JSON": lambda count: messages_of(b"[0" + b",0" * (count - 1) + b"]", JSON, MAX_BYTES),
+    "NDJSON": lambda count: parse_messages(b"0\n" * count, "application/x-ndjson", MAX_BYTES),
+    "JSON": lambda count: parse_messages(b"[0" + b",0" * (count - 1) + b"]", JSON, MAX_BYTES),
     "bulk": lambda count: Bulk(b'{"create":{}}\n{}\n' * count, "app", MAX_BYTES),
     "deletions": lambda count: Bulk(b'{"delete":{}}\n' * count, "app", MAX_BYTES),
     "Loki": lambda count: loki(
@@ -188,7 +193,7 @@ def test_streams_past_the_limit_are_refused() -> None:
 
 
 def test_any_number_of_lines_is_stored() -> None:
-    assert lines(b"\n" * MAX_BYTES).messages == MAX_BYTES
+    assert build_lines(b"\n" * MAX_BYTES).messages == MAX_BYTES
 
 
 def test_labels_count_in_every_message() -> None:
@@ -203,10 +208,10 @@ def test_labels_count_in_every_message() -> None:
 # -- error texts --------------------------------------------------------------------------------
 
 WRONG = {
-    "JSON": lambda: messages_of(b'{"a": }', JSON, MAX_BYTES),
-    "JSON, too deep": lambda: messages_of(b"[" * 5000 + b"]" * 5000, JSON, MAX_BYTES),
-    "JSON, not UTF-8": lambda: messages_of(b'["\xff"]', JSON, MAX_BYTES),
-    "NDJSON": lambda: messages_of(b"1\n\nx\n", "application/x-ndjson", MAX_BYTES),
+    "JSON": lambda: parse_messages(b'{"a": }', JSON, MAX_BYTES),
+    "JSON, too deep": lambda: parse_messages(b"[" * 5000 + b"]" * 5000, JSON, MAX_BYTES),
+    "JSON, not UTF-8": lambda: parse_messages(b'["\xff"]', JSON, MAX_BYTES),
+    "NDJSON": lambda: parse_messages(b"1\n\nx\n", "application/x-ndjson", MAX_BYTES),
     "Loki": lambda: loki(b'{"streams": 1}', MAX_BYTES),
     "Loki, no streams": lambda: loki(b"{}", MAX_BYTES),
     "Loki, a stream": lambda: loki(b'{"streams": [1]}', MAX_BYTES),
@@ -234,4 +239,4 @@ def test_errors_are_in_our_words(parse: Any) -> None:
 
 def test_the_line_that_is_wrong_is_named() -> None:
     with pytest.raises(BadRequest, match="line 3 is not JSON"):
-        messages_of(b"1\n\nx\n", "application/x-ndjson", MAX_BYTES)
+        parse_messages(b"1\n\nx\n", "application/x-ndjson", MAX_BYTES)

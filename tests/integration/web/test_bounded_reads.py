@@ -15,7 +15,7 @@ import pytest
 
 from logd import Client
 from logd.batch import LINES, SIZED, compress
-from logd.web.batch_rendering import KEPT_BYTES
+from logd.web.batch_rendering import CACHE_BYTES
 from logd.web.read_threads import CLIENT_SEARCHES
 from logd.wire.requests import Push
 from tests.support.daemon import HANG_S, Daemon, running
@@ -122,7 +122,7 @@ def test_clients_that_do_not_read_cost_little(daemon: Daemon) -> None:
     for groups, path in STALLED.values():
         for readers in groups:
             stuck += stall(daemon, path, readers)
-    assert daemon.rss_bytes() - before < len(stuck) * 160 * 1024 + KEPT_BYTES + (16 << 20)
+    assert daemon.rss_bytes() - before < len(stuck) * 160 * 1024 + CACHE_BYTES + (16 << 20)
     for connection in stuck:
         connection.close()
 
