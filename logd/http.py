@@ -47,7 +47,7 @@ from logd.web.error_response import (
 )
 from logd.web.host_check import SAFE_HEADERS, HostCheck
 from logd.web.log_route import post_log
-from logd.web.message_stream import Disconnected, OpenStreams
+from logd.web.message_stream import Disconnected
 from logd.web.read_threads import ReadThreads
 from logd.web.request import HttpContext, HttpRequest
 from logd.web.uvicorn_connection import protocol_class
@@ -92,9 +92,7 @@ class App:
     def __init__(self, service: Service, connections: Connections, config: Config) -> None:
         self.service = AsyncService(service)
         self._connections = connections
-        self._streams = OpenStreams()
-        budget = connections.budget
-        self._context = HttpContext(self.service, budget, ReadThreads(), self._streams)
+        self._context = HttpContext(self.service, connections.budget, ReadThreads(), set())
         self.take(config)
         self._routes = [self._route(*route) for route in ROUTES]
         handlers: dict[Any, Any] = {
@@ -111,12 +109,11 @@ class App:
     def take(self, config: Config) -> None:
         """Apply the settings, at the start and after a reload."""
         self._host_check = HostCheck(config.http_names)
-        self._streams.check_rights()
+        for stream in list(self._context.streams):
+            stream.check_rights()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_elasticsearch = elasticsearch.is_elasticsearch_path(scope["path"])
-        headers = [*SAFE_HEADERS, *([elasticsearch.PRODUCT] if is_elasticsearch else [])]
-        send = self._log_rejections(scope, _add_headers(send, headers))
+        send = self._wrap_send(scope, send)
         try:
             self._host_check.check(scope["headers"])
             access = self.service.service.access
@@ -138,15 +135,20 @@ class App:
                     raise
                 # Cancelled by `HttpServer.stop`, which has aborted the connection.
 
-    def _log_rejections(self, scope: Scope, send: Send) -> Send:
-        """Report each response with an error status to the log of rejected requests."""
+    def _wrap_send(self, scope: Scope, send: Send) -> Send:
+        """Add headers to each response, and log those with an error status."""
+        headers = SAFE_HEADERS
+        if elasticsearch.is_elasticsearch_path(scope["path"]):
+            headers = (*headers, elasticsearch.PRODUCT)
 
-        async def send_logged(message: dict[str, Any]) -> None:
-            if message["type"] == "http.response.start" and message["status"] >= 400:
-                self._log_rejection(scope, message["status"])
+        async def wrapped(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *headers]
+                if message["status"] >= 400:
+                    self._log_rejection(scope, message["status"])
             await send(message)
 
-        return send_logged
+        return wrapped
 
     def _log_rejection(self, scope: Scope, status_code: int) -> None:
         rejections = self.service.service.rejections
@@ -164,15 +166,6 @@ class App:
         """Several routes may have the same path, for different methods."""
         matching = [one for one in self._routes if one.path_regex.match(request.url.path)]
         return method_not_allowed(set().union(*(one.methods or () for one in matching)))
-
-
-def _add_headers(send: Send, headers: list[tuple[bytes, bytes]]) -> Send:
-    async def send_with_headers(message: dict[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], *headers]
-        await send(message)
-
-    return send_with_headers
 
 
 class HttpServer:

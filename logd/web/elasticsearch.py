@@ -2,9 +2,9 @@
 
 The official clients reject a server whose responses lack `X-Elastic-Product`, after they have sent
 their documents; many request `GET /` for the version first. A bulk request may contain as many
-documents as any body may contain messages. Five bytes are kept for each, its action and its index:
-its result follows from these and from the result of its topic's batch, and is made while the
-response is sent.
+documents as any body may contain messages. Four bytes are kept for each, the number of its action
+and index: its result follows from these and from the result of its topic's batch, and is made while
+the response is sent.
 """
 
 from __future__ import annotations
@@ -144,17 +144,23 @@ class _Index(NamedTuple):
     error: LogdError | None
 
 
+class _Kind(NamedTuple):
+    """A combination of action and index; most documents of a request have the same."""
+
+    action: str
+    target: _Index
+
+
 class BulkRequest:
     def __init__(self, body: bytes, default_index: str | None, max_bytes: int) -> None:
         """Parses the body; BadRequest if it is not a bulk request."""
         self._begun_s = time.monotonic()
         self._default_index = default_index
-        self._document_actions = bytearray()  # of each document, in order
-        self._document_indices = array("I")  # of each document, in order
-        self._kinds: dict[tuple[int, int], None] = {}  # each combination of the two, once
-        self._parsed: dict[bytes, tuple[str, int]] = {}  # actions by their lines
-        self._indices: list[_Index] = []
-        self._numbers: dict[str, int] = {}  # of the indices, by name
+        self._documents = array("I")  # the kind of each, in order
+        self._kinds: list[_Kind] = []
+        self._numbers: dict[_Kind, int] = {}  # of the kinds
+        self._parsed: dict[bytes, int] = {}  # action lines and their kinds
+        self._indices: dict[str, _Index] = {}
         self._results: dict[str, int | LogdError] = {}  # by topic: the first offset, or the error
         self._batches = self._parse(body, RequestQuota(max_bytes))
 
@@ -162,11 +168,8 @@ class BulkRequest:
         topics = TopicBatches(quota)
         lines = (line for line in split_lines(body, 2) if line.strip())
         for line in lines:
-            action, index = self._action(line)
-            if action == "delete":
-                quota.count_message()
-                continue
-            document = next(lines, None)
+            action, index = self._add_document(line)
+            document = b"" if action == "delete" else next(lines, None)
             if document is None:
                 raise BadRequest("the last action has no document")
             if action in _UNSUPPORTED or index.error is not None:
@@ -176,31 +179,28 @@ class BulkRequest:
             topics.builder(index.topic).add(document)
         return topics.build()
 
-    def _action(self, line: bytes) -> tuple[str, _Index]:
-        """The action in a line, and its index; most lines of a request are the same."""
-        parsed = self._parsed.get(line)
-        if parsed is None:
-            action, name = _parse_action(line)
-            name = self._default_index if name is None else name
-            if name is None:
-                raise BadRequest("an action without _index")
-            parsed = action, self._number(name)
-            if len(self._parsed) < _MAX_PARSED:
-                self._parsed[line] = parsed
-        action, number = parsed
-        kind = _ACTIONS.index(action), number
-        self._kinds[kind] = None
-        self._document_actions.append(kind[0])
-        self._document_indices.append(number)
-        return action, self._indices[number]
-
-    def _number(self, name: str) -> int:
-        number = self._numbers.get(name)
+    def _add_document(self, action_line: bytes) -> _Kind:
+        number = self._parsed.get(action_line)
         if number is None:
+            number = self._parse_kind(action_line)
+            if len(self._parsed) < _MAX_PARSED:
+                self._parsed[action_line] = number
+        self._documents.append(number)
+        return self._kinds[number]
+
+    def _parse_kind(self, line: bytes) -> int:
+        action, name = _parse_action(line)
+        name = self._default_index if name is None else name
+        if name is None:
+            raise BadRequest("an action without _index")
+        if name not in self._indices:
             if len(self._indices) == _MAX_INDICES:
                 raise BadRequest(f"one request names at most {_MAX_INDICES} indices")
-            number = self._numbers[name] = len(self._indices)
-            self._indices.append(_index(name))
+            self._indices[name] = _index(name)
+        kind = _Kind(action, self._indices[name])
+        number = self._numbers.setdefault(kind, len(self._kinds))
+        if number == len(self._kinds):
+            self._kinds.append(kind)
         return number
 
     async def store(self, request: HttpRequest) -> LogdError | None:
@@ -213,31 +213,25 @@ class BulkRequest:
             except LogdError as error:
                 self._results[topic] = error
         self._batches = {}
-        errors = list(self._errors())
+        errors = [self._error(kind) for kind in self._kinds]
         if errors and all(isinstance(error, TRY_AGAIN) for error in errors):
             return errors[0]
         return None
 
-    def _errors(self) -> Iterator[LogdError | None]:
-        """The result of each combination of action and index."""
-        for action, number in self._kinds:
-            yield self._error(action, number)
-
-    def _error(self, action: int, number: int) -> LogdError | None:
-        index = self._indices[number]
-        result = self._results.get(index.topic)
+    def _error(self, kind: _Kind) -> LogdError | None:
+        result = self._results.get(kind.target.topic)
         failed = result if isinstance(result, LogdError) else None
-        return _UNSUPPORTED.get(_ACTIONS[action]) or index.error or failed
+        return _UNSUPPORTED.get(kind.action) or kind.target.error or failed
 
     @property
     def is_short(self) -> bool:
         """Is the response a single piece?"""
-        return len(self._document_actions) <= _PIECE_RESULTS
+        return len(self._documents) <= _PIECE_RESULTS
 
     def response(self, error: LogdError | None) -> Iterator[bytes]:
         """The JSON of the response in pieces, with a result for each document."""
         head: dict[str, Any] = {"took": int((time.monotonic() - self._begun_s) * 1000)}
-        head["errors"] = any(error is not None for error in self._errors())
+        head["errors"] = any(self._error(kind) is not None for kind in self._kinds)
         if error is not None:
             head = {"error": error.code, "text": error.text} | head
         results = self._document_results()
@@ -254,12 +248,12 @@ class BulkRequest:
             for topic, result in self._results.items()
             if isinstance(result, int)
         }
-        documents = zip(self._document_actions, self._document_indices, strict=True)
-        for action, number in documents:
-            index, error = self._indices[number], self._error(action, number)
-            start = f'{{"{_ACTIONS[action]}": {{"_index": {index.json}, '
+        for number in self._documents:
+            kind = self._kinds[number]
+            error = self._error(kind)
+            start = f'{{"{kind.action}": {{"_index": {kind.target.json}, '
             if error is None:
-                offset = next(offsets[index.topic])
+                offset = next(offsets[kind.target.topic])
                 yield f'{start}"_id": "{offset}", "status": 201, "result": "created"}}}}'
             else:
                 reason = encode({"type": error.code, "reason": error.text})

@@ -17,7 +17,7 @@ from logd.errors import BadRequest, Forbidden
 Headers = Iterable[tuple[bytes, bytes]]  # names in lower case
 _SINGLE = {b"content-length", b"host", b"origin", b"transfer-encoding"}
 
-SAFE_HEADERS = (
+SAFE_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),

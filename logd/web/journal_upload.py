@@ -21,10 +21,10 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from logd.errors import BadRequest, Busy, TooLarge
+from logd.errors import BadRequest, TooLarge
 from logd.web.batch_builder import BatchBuilder, PushBody, RequestQuota
 from logd.web.request import HttpRequest
-from logd.web.request_body import receive_parts
+from logd.web.request_body import BodyMemory, receive_parts
 from logd.wire.text import encode
 
 TOPIC = "journal"
@@ -45,24 +45,21 @@ async def post_upload(request: HttpRequest) -> Response:
 
 async def _store_entries(request: HttpRequest, topic: str) -> int:
     """Store entries as they arrive, and return their number."""
-    parser, stored, held_bytes = ExportParser(), 0, 0
-    parts, budget = receive_parts(request), request.context.budget
+    parser, memory, stored = ExportParser(), BodyMemory(request.context.budget), 0
+    parts = receive_parts(request)
     timeout_s = request.service.service.config.request_timeout_s
     try:
         while True:
             part = await _next_part(parts, timeout_s if parser.held_bytes else None)
             work = partial(parser.feed, part) if part is not None else parser.finish
             entries = await request.parse(part or b"", work)
-            budget.give(held_bytes)
-            held_bytes = parser.held_bytes if budget.take(parser.held_bytes) else 0
-            if held_bytes < parser.held_bytes:
-                raise Busy("too many requests are in progress; retry", closes=True)
+            memory.hold(parser.held_bytes, closes=True)
             if entries.messages:
                 stored += (await request.push(topic, entries)).messages
             if part is None:
                 return stored
     finally:
-        budget.give(held_bytes)
+        memory.release()
 
 
 async def _next_part(parts: AsyncIterator[bytes], timeout_s: float | None) -> bytes | None:

@@ -107,40 +107,28 @@ class ClientRead:
         return BatchRenderer(planned, reading, options, start, left, self._verified, self.gaps)
 
 
-class OpenStreams:
-    """The responses that are being sent."""
-
-    def __init__(self) -> None:
-        self.responses: set[MessageStream] = set()
-
-    def check_rights(self) -> None:
-        """After a reload: abort the responses to clients that may no longer read their topic."""
-        for response in list(self.responses):
-            response.check_rights()
-
-
 class MessageStream(StreamingResponse):
-    """A response that begins with its first piece: until then it can be refused."""
+    """A response that is in the set `streams` while it is being sent."""
 
     def __init__(
-        self, streams: OpenStreams, service: AsyncService, topic: str, first: bytes,
+        self, streams: set[MessageStream], service: AsyncService, topic: str, first: bytes,
         rest: AsyncGenerator[bytes, None], **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(self._pieces(), **options)
         self._streams, self._service, self._topic = streams, service, topic
-        self._first, self._rest = first, rest
+        self._first, self._rest = [first], rest
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self._abort = scope["abort"]
-        self._streams.responses.add(self)
+        self._streams.add(self)
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._streams.responses.discard(self)
+            self._streams.discard(self)
             await self._rest.aclose()
 
     async def _pieces(self) -> AsyncIterator[bytes]:
-        yield self._take_first()
+        yield self._first.pop()  # not kept for as long as the response lasts
         try:
             async for piece in self._rest:
                 yield piece
@@ -148,12 +136,8 @@ class MessageStream(StreamingResponse):
             self._abort()
             await asyncio.sleep(_ABORT_S)
 
-    def _take_first(self) -> bytes:
-        """Without a reference that would keep it for as long as the response lasts."""
-        first, self._first = self._first, b""
-        return first
-
     def check_rights(self) -> None:
+        """After a reload: abort if the client may no longer read the topic."""
         try:
             self._service.check(Read(self._topic, 0, 1))
         except LogdError:

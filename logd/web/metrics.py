@@ -59,6 +59,7 @@ class ServiceCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._daemon_metrics()
+        yield from self._housekeeping_metrics()
         yield from self._topic_metrics()
 
     def _daemon_metrics(self) -> Iterator[Metric]:
@@ -66,26 +67,27 @@ class ServiceCollector(Collector):
         info = GaugeMetricFamily("logd_build_info", "Version of logd", labels=["version"])
         info.add_metric([VERSION], 1)
         yield info
-        uptime_s = time.time() - service.started_at
-        faulted = sum(bool(topic.damages) for topic in topics)
-        yield _gauge("uptime_seconds", "Time since the start", uptime_s)
-        yield _gauge("connections", "Open connections", service.connections)
-        yield _gauge("topics", "Number of topics", len(topics))
-        yield _gauge("faulted_topics", "Topics that refuse writes because of damage", faulted)
-        yield _gauge(
-            "disk_free_bytes",
-            "Free bytes on the disk",
-            service.store.free_bytes,
-        )
-        yield _gauge("resident_memory_bytes", "Resident memory", _resident_bytes())
-        yield _gauge("open_descriptors", "Open files and sockets", len(os.listdir("/proc/self/fd")))
-        yield _counter("reads", "Replies to READ and TAIL", service.counters["reads"])
-        yield _counter("read_bytes", "Bytes of these replies", service.counters["read_bytes"])
-        yield _counter("refused", "Commands answered with an error", service.counters["refused"])
-        yield from self._housekeeping_metrics()
+        for name, help_, value in (
+            ("uptime_seconds", "Time since the start", time.time() - service.started_at),
+            ("connections", "Open connections", service.connections),
+            ("topics", "Number of topics", len(topics)),
+            ("faulted_topics", "Topics that refuse writes because of damage",
+             sum(bool(topic.damages) for topic in topics)),
+            ("disk_free_bytes", "Free bytes on the disk", service.store.free_bytes),
+            ("resident_memory_bytes", "Resident memory", _resident_bytes()),
+            ("open_descriptors", "Open files and sockets", len(os.listdir("/proc/self/fd"))),
+        ):  # fmt: skip
+            yield GaugeMetricFamily(f"logd_{name}", help_, value=value)
+        for name, help_, value in (
+            ("reads", "Replies to READ and TAIL", service.counters["reads"]),
+            ("read_bytes", "Bytes of these replies", service.counters["read_bytes"]),
+            ("refused", "Commands answered with an error", service.counters["refused"]),
+            ("unexpected_errors", "Unexpected exceptions; see the log",
+             service.housekeeping.unexpected_errors),
+        ):  # fmt: skip
+            yield CounterMetricFamily(f"logd_{name}", help_, value=value)
 
     def _housekeeping_metrics(self) -> Iterator[Metric]:
-        housekeeping = self._service.housekeeping
         failures = CounterMetricFamily(
             "logd_housekeeping_failures", "Failed runs of a task", labels=["task"]
         )
@@ -94,13 +96,12 @@ class ServiceCollector(Collector):
             "Time since the last success of a task that runs once per second",
             labels=["task"],
         )
+        housekeeping = self._service.housekeeping
         for task in housekeeping.tasks.values():
             failures.add_metric([task.name], task.failures)
             since.add_metric([task.name], housekeeping.since_success_s(task))
         yield failures
         yield since
-        errors = housekeeping.unexpected_errors
-        yield _counter("unexpected_errors", "Unexpected exceptions; see the log", errors)
 
     def _topic_metrics(self) -> Iterator[Metric]:
         values = _sum_by_label(self._service)
@@ -126,14 +127,6 @@ def _sum_by_label(service: Service) -> dict[str, dict[str, int]]:
         summed["stored_messages"] += topic.stored_messages
         summed["stored_bytes"] += topic.stored_bytes
     return values
-
-
-def _gauge(name: str, help_: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"logd_{name}", help_, value=value)
-
-
-def _counter(name: str, help_: str, value: float) -> Metric:
-    return CounterMetricFamily(f"logd_{name}", help_, value=value)
 
 
 def _resident_bytes() -> int:

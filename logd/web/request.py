@@ -18,7 +18,7 @@ from logd.protocol import Budget
 from logd.web import request_body
 from logd.web.async_service import AsyncService
 from logd.web.batch_builder import PushBody
-from logd.web.message_stream import OpenStreams
+from logd.web.message_stream import MessageStream
 from logd.web.read_threads import ReadThreads
 from logd.wire.commands import Pushed
 from logd.wire.requests import Push, topic_name
@@ -33,7 +33,7 @@ class HttpContext(NamedTuple):
     service: AsyncService
     budget: Budget
     threads: ReadThreads
-    streams: OpenStreams
+    streams: set[MessageStream]  # being sent
 
 
 class HttpRequest(Request):

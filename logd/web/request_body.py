@@ -22,59 +22,58 @@ _FIRST_INPUT_BYTES, _FIRST_BYTES = 16 * 1024, 64 * 1024
 _STEP_INPUT_BYTES, _STEP_BYTES = 64 * 1024, 1 << 20  # of each step on a thread
 _GZIP = 31  # the parameter of zlib for this format
 
-Inflate = Callable[[], bytes]
-Compute = Callable[[Inflate], Awaitable[bytes]]
+Compute = Callable[[Callable[[], bytes]], Awaitable[bytes]]  # runs a step on a thread
 
 
 class BodyMemory:
-    """The share of the budget that one body uses."""
+    """The share of the budget that one body holds."""
 
-    def __init__(self, budget: Budget, limit_bytes: int) -> None:
-        self._budget, self._limit_bytes = budget, limit_bytes
-        self._used_bytes = 0
+    def __init__(self, budget: Budget) -> None:
+        self._budget, self._held_bytes = budget, 0
 
-    def add(self, size: int, body_bytes: int) -> None:
-        """Use `size` bytes more for a body that now has `body_bytes`."""
-        self.check(body_bytes)
-        if not self._budget.take(size):
-            raise Busy("too many requests are in progress; retry")
-        self._used_bytes += size
-
-    def check(self, body_bytes: int) -> None:
-        if body_bytes > self._limit_bytes:
-            raise TooLarge(f"a body is at most {self._limit_bytes} bytes; send less at a time")
+    def hold(self, size: int, closes: bool = False) -> None:
+        if not self._budget.take(size - self._held_bytes):
+            raise Busy("too many requests are in progress; retry", closes=closes)
+        self._held_bytes = size
 
     def release(self) -> None:
-        self._budget.give(self._used_bytes)
+        self._budget.give(self._held_bytes)
 
 
 @asynccontextmanager
 async def open_body(
     request: Request, limit_bytes: int, budget: Budget, compute: Compute
 ) -> AsyncIterator[bytes]:
-    """The whole body, decompressed; its memory is released at the end.
-
-    `compute` runs a step on a thread."""
+    """The whole body, decompressed; its memory is released at the end."""
     is_gzip = _is_gzip(request.headers.get("content-encoding", "identity"))
-    memory = BodyMemory(budget, limit_bytes)
-    memory.check(int(request.headers.get("content-length", 0)))  # the HTTP parser validates it
+    memory = BodyMemory(budget)
+    _check_size(int(request.headers.get("content-length", 0)), limit_bytes)  # it is a number
     try:
-        data = await _receive(request, memory)
+        data = await collect(receive_parts(request), limit_bytes, memory)
         if is_gzip:
-            data = await inflate(data, memory, compute)
+            data = await collect(inflate(data, compute), limit_bytes, memory, len(data))
         yield data
     finally:
         memory.release()
 
 
-async def _receive(request: Request, memory: BodyMemory) -> bytes:
-    parts: list[bytes] = []
+async def collect(
+    parts: AsyncIterator[bytes], limit_bytes: int, memory: BodyMemory, held_bytes: int = 0
+) -> bytes:
+    """Join the parts; `memory` holds `held_bytes` already."""
+    collected: list[bytes] = []
     size = 0
-    async for part in receive_parts(request):
+    async for part in parts:
         size += len(part)
-        memory.add(len(part), size)
-        parts.append(part)
-    return b"".join(parts)
+        _check_size(size, limit_bytes)
+        memory.hold(held_bytes + size)
+        collected.append(part)
+    return b"".join(collected)
+
+
+def _check_size(size: int, limit_bytes: int) -> None:
+    if size > limit_bytes:
+        raise TooLarge(f"a body is at most {limit_bytes} bytes; send less at a time")
 
 
 async def receive_parts(request: Request) -> AsyncIterator[bytes]:
@@ -95,13 +94,11 @@ def _is_gzip(encoding: str) -> bool:
     raise BadRequest("Content-Encoding must be gzip, or absent")
 
 
-async def inflate(data: bytes, memory: BodyMemory, compute: Compute) -> bytes:
-    """Decompress a gzip body; memory use does not exceed the limit by more than one step."""
+async def inflate(data: bytes, compute: Compute) -> AsyncIterator[bytes]:
+    """Decompress a gzip body in steps."""
     inflater = zlib.decompressobj(_GZIP)
     position = min(len(data), _FIRST_INPUT_BYTES)
-    part = _inflate_step(inflater, data[:position], _FIRST_BYTES)
-    parts, size = [part], len(part)
-    memory.add(size, size)
+    yield _inflate_step(inflater, data[:position], _FIRST_BYTES)
     while not inflater.eof:
         rest = inflater.unconsumed_tail
         if not rest:
@@ -110,12 +107,9 @@ async def inflate(data: bytes, memory: BodyMemory, compute: Compute) -> bytes:
         part = await compute(partial(_inflate_step, inflater, rest, _STEP_BYTES))
         if not part and not rest:
             raise BadRequest("the gzip body ends too early")
-        size += len(part)
-        memory.add(len(part), size)
-        parts.append(part)
+        yield part
     if inflater.unused_data or position < len(data):
         raise BadRequest("the gzip body has more data after its end")
-    return b"".join(parts)
 
 
 def _inflate_step(inflater: zlib._Decompress, data: bytes, max_bytes: int) -> bytes:

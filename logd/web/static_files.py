@@ -8,7 +8,6 @@ response without a body.
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import NamedTuple
 
 import xxhash
 from starlette.responses import JSONResponse, Response
@@ -25,23 +24,11 @@ _TYPES = {
 }
 
 
-class _PageFile(NamedTuple):
-    data: bytes
-    kind: str
-    etag: str
-
-
-def _read_packaged() -> dict[str, _PageFile]:
-    found = {}
-    for path in files("logd.web").joinpath("page").iterdir():
-        kind = _TYPES.get(path.name.rpartition(".")[2])
-        if kind is not None:
-            data = path.read_bytes()
-            found[path.name] = _PageFile(data, kind, f'"{xxhash.xxh3_64_hexdigest(data)}"')
-    return found
-
-
-_FILES = _read_packaged()
+_FILES = {
+    path.name: path.read_bytes()
+    for path in files("logd.web").joinpath("page").iterdir()
+    if path.name.rpartition(".")[2] in _TYPES
+}
 
 
 async def get_root(request: HttpRequest) -> Response:
@@ -58,13 +45,14 @@ async def get_file(request: HttpRequest) -> Response:
 
 
 def _respond(request: HttpRequest, name: str) -> Response:
-    file = _FILES.get(name)
-    if file is None:
+    data = _FILES.get(name)
+    if data is None:
         raise NotFound("the page has no such file; the page itself is at /")
-    headers = {"etag": file.etag, "cache-control": "no-cache"}
-    if _is_cached(request.headers.get("if-none-match", ""), file.etag):
+    etag = f'"{xxhash.xxh3_64_hexdigest(data)}"'
+    headers = {"etag": etag, "cache-control": "no-cache"}
+    if _is_cached(request.headers.get("if-none-match", ""), etag):
         return Response(None, 304, headers=headers)
-    return Response(file.data, media_type=file.kind, headers=headers)
+    return Response(data, media_type=_TYPES[name.rpartition(".")[2]], headers=headers)
 
 
 def _is_cached(known: str, etag: str) -> bool:

@@ -114,12 +114,10 @@ class HttpProtocol(HttpToolsProtocol):
         self.service.rejections.note(error, self.entry.address if self.entry is not None else "")
         status = status or error.status
         body = b'{"error":"%s","text":"%s"}' % (error.code.encode(), error.text.encode())
-        headers = [b"connection: close", b"content-type: application/json"]
-        headers += [
-            b"content-length: %d" % len(body),
-            *([b"retry-after: 1"] if status == 503 else []),
-        ]
-        self._refusal = b"\r\n".join([STATUS_LINE[status].rstrip(), *headers, b"", body])
+        headers = b"connection: close\r\ncontent-type: application/json\r\n"
+        headers += b"content-length: %d\r\n" % len(body)
+        headers += b"retry-after: 1\r\n" if status == 503 else b""
+        self._refusal = STATUS_LINE[status] + headers + b"\r\n" + body
         self._is_refused = True
         invalid = self.cycle
         if invalid is not None and invalid.more_body:  # the body of this request is invalid
@@ -197,11 +195,8 @@ class HttpProtocol(HttpToolsProtocol):
         """Disconnect a client that is too slow; called once per second."""
         config, unsent_bytes = self.service.config, self.transport.get_write_buffer_size()
         is_served = self.cycle is not None and not self.cycle.response_complete
-        if (
-            self._is_active
-            or unsent_bytes != self._unsent_bytes
-            or (is_served and not unsent_bytes)
-        ):
+        is_reading = unsent_bytes != self._unsent_bytes or (is_served and not unsent_bytes)
+        if self._is_active or is_reading:
             self._is_active, self._active_at_s = False, now_s
         self._unsent_bytes = unsent_bytes
         if self._unparsed:  # the client waits for the daemon

@@ -32,7 +32,7 @@ from logd.web.batch_builder import (
 from logd.web.elasticsearch import BulkRequest as Bulk
 from logd.web.ingestion import parse_messages
 from logd.web.loki import parse_streams as loki
-from logd.web.request_body import BodyMemory, inflate
+from logd.web.request_body import BodyMemory, collect, inflate
 
 MAX_BYTES = 8 << 20
 JSON = "application/json"
@@ -88,7 +88,7 @@ def inflated(data: bytes) -> bytes:
         return work()
 
     async def run() -> bytes:
-        return await inflate(data, BodyMemory(Budget(MAX_BYTES), MAX_BYTES), compute)
+        return await collect(inflate(data, compute), MAX_BYTES, BodyMemory(Budget(MAX_BYTES)))
 
     return asyncio.run(run())
 
