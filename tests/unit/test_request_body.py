@@ -9,6 +9,7 @@ import json
 import random
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -205,36 +206,44 @@ def test_labels_count_in_every_message() -> None:
         loki(body.replace(b"x" * 1000, b"x" * 70_000), MAX_BYTES)
 
 
-# -- error texts --------------------------------------------------------------------------------
+# -- errors -------------------------------------------------------------------------------------
 
-WRONG = {
-    "JSON": lambda: parse_messages(b'{"a": }', JSON, MAX_BYTES),
-    "JSON, too deep": lambda: parse_messages(b"[" * 5000 + b"]" * 5000, JSON, MAX_BYTES),
-    "JSON, not UTF-8": lambda: parse_messages(b'["\xff"]', JSON, MAX_BYTES),
-    "NDJSON": lambda: parse_messages(b"1\n\nx\n", "application/x-ndjson", MAX_BYTES),
-    "Loki": lambda: loki(b'{"streams": 1}', MAX_BYTES),
-    "Loki, no streams": lambda: loki(b"{}", MAX_BYTES),
-    "Loki, a stream": lambda: loki(b'{"streams": [1]}', MAX_BYTES),
-    "Loki, labels": lambda: loki(b'{"streams": [{"stream": [], "values": []}]}', MAX_BYTES),
-    "Loki, values": lambda: loki(b'{"streams": [{"stream": {}, "values": 1}]}', MAX_BYTES),
-    "Loki, a value": lambda: loki(b'{"streams": [{"stream": {}, "values": [["1"]]}]}', MAX_BYTES),
-    "Loki, a time": lambda: loki(
-        b'{"streams": [{"stream": {}, "values": [["x", ""]]}]}', MAX_BYTES
+FORMS_OF_JSON: dict[str, Callable[[bytes], object]] = {
+    "JSON": lambda body: parse_messages(body, JSON, MAX_BYTES),
+    "NDJSON": lambda body: parse_messages(b"1\n\n" + body, "application/x-ndjson", MAX_BYTES),
+    "Loki": lambda body: loki(b'{"streams": %s}' % body, MAX_BYTES),
+    "Loki, labels": lambda body: loki(
+        b'{"streams": [{"stream": %s, "values": []}]}' % body, MAX_BYTES
     ),
-    "bulk, an action": lambda: Bulk(b"1\n{}\n", "app", MAX_BYTES),
-    "bulk, two actions": lambda: Bulk(b'{"index":{},"create":{}}\n{}\n', "app", MAX_BYTES),
-    "bulk, an index": lambda: Bulk(b'{"index":{"_index":1}}\n{}\n', "app", MAX_BYTES),
-    "bulk, a document": lambda: Bulk(b'{"index":{}}\n{\n', "app", MAX_BYTES),
+    "Loki, values": lambda body: loki(
+        b'{"streams": [{"stream": {}, "values": %s}]}' % body, MAX_BYTES
+    ),
+    "bulk, an action": lambda body: Bulk(b"%s\n{}\n" % body, "app", MAX_BYTES),
+    "bulk, an index": lambda body: Bulk(b'{"index":{"_index":%s}}\n{}\n' % body, "app", MAX_BYTES),
+    "bulk, a document": lambda body: Bulk(b'{"index":{}}\n%s\n' % body, "app", MAX_BYTES),
+}
+NOT_JSON = [
+    b'{"a": }', b"[" * 5000 + b"]" * 5000, b"[" * 100_000, b'["\xff"]', b'["a', b"{} {}",
+]  # fmt: skip
+WRONG_TYPES = {
+    "Loki": [b"1", b"[1]", b"{}", b'[{"stream": {}}]'],
+    "Loki, labels": [b"[]", b'{"a": 1}'],
+    "Loki, values": [b"1", b'[["1"]]', b'[["x", ""]]', b'[["%s", "x"]]' % (b"9" * 5000)],
+    "bulk, an action": [b"1", b'{"index":{},"create":{}}', b'{"other":{}}'],
+    "bulk, an index": [b"1"],
 }
 
 
-@pytest.mark.parametrize("parse", WRONG.values(), ids=WRONG)
-def test_errors_are_in_our_words(parse: Any) -> None:
+@pytest.mark.parametrize("form", FORMS_OF_JSON)
+def test_invalid_json_is_refused_in_our_words(form: str) -> None:
     """Not in those of the decoder: `Expected `array`, got `object` - at `$.streams``."""
-    with pytest.raises(BadRequest) as raised:
-        parse()
-    for word in ("Expected", "malformed", "`", "$", "codec", "recursion", "truncated"):
-        assert word not in raised.value.text
+    for body in NOT_JSON + WRONG_TYPES.get(form, []):
+        with pytest.raises(BadRequest) as raised:
+            FORMS_OF_JSON[form](body)
+        for word in ("Expected", "malformed", "`", "$", "codec", "recursion", "truncated"):
+            assert word not in raised.value.text
+    with suppress(BadRequest):  # stored as it is, if it need not be decoded
+        FORMS_OF_JSON[form](b'["\\ud800"]')
 
 
 def test_the_line_that_is_wrong_is_named() -> None:
