@@ -176,20 +176,6 @@ def closing_push(size: int) -> bytes:
     return PUSH + head + b"z" * (size - 1) + b"\n"
 
 
-@pytest.mark.alone
-def test_slow_clients_do_not_slow_pushes(daemon: Daemon) -> None:
-    half = [dial(daemon) for _ in range(300)]
-    for n, connection in enumerate(half):
-        connection.sendall([b"GET /", GET[:-2], PUSH + b"Content-Length: 9\r\n\r\nx"][n % 3])
-    with Client(daemon.address) as client:
-        begun_s = time.monotonic()
-        for _ in range(500):
-            client.push("app", [b"x" * 100])
-        assert time.monotonic() - begun_s < HANG_S / 3
-    for connection in half:
-        connection.close()
-
-
 # -- shutdown -----------------------------------------------------------------------------------
 
 
