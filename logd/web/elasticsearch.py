@@ -144,7 +144,7 @@ class _Index(NamedTuple):
     error: LogdError | None
 
 
-class _Kind(NamedTuple):
+class _BulkAction(NamedTuple):
     """A combination of action and index; most documents of a request have the same."""
 
     action: str
@@ -157,8 +157,8 @@ class BulkRequest:
         self._begun_s = time.monotonic()
         self._default_index = default_index
         self._documents = array("I")  # the kind of each, in order
-        self._kinds: list[_Kind] = []
-        self._numbers: dict[_Kind, int] = {}  # of the kinds
+        self._kinds: list[_BulkAction] = []
+        self._numbers: dict[_BulkAction, int] = {}  # of the kinds
         self._parsed: dict[bytes, int] = {}  # action lines and their kinds
         self._indices: dict[str, _Index] = {}
         self._results: dict[str, int | LogdError] = {}  # by topic: the first offset, or the error
@@ -179,7 +179,7 @@ class BulkRequest:
             topics.builder(index.topic).add(document)
         return topics.build()
 
-    def _add_document(self, action_line: bytes) -> _Kind:
+    def _add_document(self, action_line: bytes) -> _BulkAction:
         number = self._parsed.get(action_line)
         if number is None:
             number = self._parse_kind(action_line)
@@ -197,7 +197,7 @@ class BulkRequest:
             if len(self._indices) == _MAX_INDICES:
                 raise BadRequest(f"one request names at most {_MAX_INDICES} indices")
             self._indices[name] = _index(name)
-        kind = _Kind(action, self._indices[name])
+        kind = _BulkAction(action, self._indices[name])
         number = self._numbers.setdefault(kind, len(self._kinds))
         if number == len(self._kinds):
             self._kinds.append(kind)
@@ -218,7 +218,7 @@ class BulkRequest:
             return errors[0]
         return None
 
-    def _error(self, kind: _Kind) -> LogdError | None:
+    def _error(self, kind: _BulkAction) -> LogdError | None:
         result = self._results.get(kind.target.topic)
         failed = result if isinstance(result, LogdError) else None
         return _UNSUPPORTED.get(kind.action) or kind.target.error or failed
