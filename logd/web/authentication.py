@@ -1,8 +1,8 @@
-"""Who asks over HTTP: `Authorization: Bearer <token>`, `Basic` with the token as password, or a
-client certificate.
+"""Credentials: `Authorization: Bearer <token>`, `Basic` with the token as password, or a client
+certificate.
 
-`Basic` is what browsers ask their user for and then send with everything, streams and downloads
-too, and what shippers can send that know no other; the name in it does not matter.
+Browsers ask their user for `Basic` credentials and send them with every request, including streams
+and downloads. Some log shippers support nothing else. The user name is ignored.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ CHALLENGES = ((b"www-authenticate", b"Bearer"), (b"www-authenticate", b'Basic re
 def grant_of(access: Access, scope: dict[str, Any]) -> Grant:
     given = [value for name, value in scope["headers"] if name == b"authorization"]
     if len(given) > 1:
-        raise BadRequest("a header that may come once came twice", closes=True)
+        raise BadRequest("a header that may occur once occurs twice", closes=True)
     if given:
         return access.of_token(_token(given[0]))
     grant = access.of_certificate(scope["client_names"])
     if grant is None:
-        raise Unauthorized("show a token: Authorization: Bearer <token>")
+        raise Unauthorized("a token is required: Authorization: Bearer <token>")
     return grant
 
 

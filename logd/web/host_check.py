@@ -1,8 +1,8 @@
-"""Who may talk HTTP to the daemon, before anything of a request is looked at.
+"""Checks the headers of every request before it is routed: framing, `Host` and `Origin`.
 
-A page on the web can make a browser send requests to this machine. `Host` must therefore name this
-machine (a name that somebody points here for a moment does not), and `Origin`, where a browser
-sends one, must be the daemon's own page. Nothing is ever allowed to other origins.
+A web page can make a browser send requests to this machine. `Host` must therefore name this
+machine, which defeats DNS rebinding, and `Origin`, if a browser sends it, must be the daemon's own
+page. No other origin is ever allowed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from functools import lru_cache
 
 from logd.errors import BadRequest, Forbidden
 
-Headers = Iterable[tuple[bytes, bytes]]  # names in small letters
-_ONCE = {b"content-length", b"host", b"origin", b"transfer-encoding"}
+Headers = Iterable[tuple[bytes, bytes]]  # names in lower case
+_SINGLE = {b"content-length", b"host", b"origin", b"transfer-encoding"}
 
-SAFE_HEADERS = (
+SAFE_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -31,17 +31,17 @@ SAFE_HEADERS = (
 
 class HostCheck:
     def __init__(self, names: Iterable[str] = ()) -> None:
-        """`names` are those that this daemon is known by, besides this machine's own."""
+        """`names` are accepted besides those of this machine."""
         self._names = {"localhost", socket.gethostname().lower(), *(name.lower() for name in names)}
-        self._is_here = lru_cache(maxsize=64)(self._judge)  # clients ask by few names, very often
+        self._is_allowed = lru_cache(maxsize=64)(self._is_local)  # few names, many requests
 
     def check(self, headers: Headers) -> None:
-        """BadRequest for framing that two readers could understand in two ways; Forbidden for
-        those who should not be here."""
+        """BadRequest for framing that two HTTP parsers could interpret differently; Forbidden for
+        a host or an origin that is not allowed."""
         found: dict[bytes, bytes] = {}
         for name, value in headers:
-            if name in found and name in _ONCE:
-                raise BadRequest("a header that may come once came twice", closes=True)
+            if name in found and name in _SINGLE:
+                raise BadRequest("a header that may occur once occurs twice", closes=True)
             found[name] = value
         if b"transfer-encoding" in found and b"content-length" in found:
             raise BadRequest("send Content-Length or Transfer-Encoding, not both", closes=True)
@@ -49,14 +49,14 @@ class HostCheck:
             text = "Transfer-Encoding must be chunked; compress with Content-Encoding: gzip"
             raise BadRequest(text, closes=True)
         host = found.get(b"host", b"")
-        if not self._is_here(host):
-            raise Forbidden("this Host is not known here; add its name to the setting http-names")
+        if not self._is_allowed(host):
+            raise Forbidden("this Host is not allowed; add its name to the setting http-names")
         origin = found.get(b"origin")
         if origin is not None and origin.lower().partition(b"://")[2] != host.lower():
-            raise Forbidden("requests from pages of other origins are not taken")
+            raise Forbidden("requests from pages of other origins are not allowed")
 
-    def _judge(self, host: bytes) -> bool:
-        """An address that is written out is not a name that could be pointed somewhere else."""
+    def _is_local(self, host: bytes) -> bool:
+        """An IP address cannot be rebound to another machine, so each is allowed."""
         text = host.decode("latin-1").lower()
         name = text.rpartition(":")[0] if not text.endswith("]") and ":" in text else text
         try:

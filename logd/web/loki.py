@@ -1,4 +1,4 @@
-"""What Loki's clients send, as JSON: streams of lines with labels.
+"""`POST /loki/api/v1/push`: streams of lines with labels, as Loki clients send them in JSON.
 
 A message is JSON with the line, its own time and the labels of its stream. The labels are repeated
 in each message, so the messages can be larger than the request; they have the same limit.
@@ -7,18 +7,20 @@ in each message, so the messages can be larger than the request; they have the s
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import msgspec
+from starlette.responses import JSONResponse, Response
 
 from logd.errors import BadRequest, TooLarge
 from logd.web import json_parser
-from logd.web.batch_builder import Messages, Packed, Room
-from logd.web.ingestion import messages_for, topic_for
+from logd.web.batch_builder import PushBody, RequestQuota, TopicBatches, topic_from
+from logd.web.request import HttpRequest
 from logd.wire.text import encode, iso_time
 
-LABELS = ("topic", "service_name", "service", "app", "job")  # the first there is names the topic
+LABELS = ("topic", "service_name", "service", "app", "job")  # the first present names the topic
 TOPIC = "loki"
-_MAX_STREAMS = 10_000  # a stream costs 13 µs, even if it has no line
+_MAX_STREAMS = 10_000  # a stream takes 13 µs, even without lines
 _MAX_LABEL_BYTES = 64 * 1024  # of the labels of a stream, and of the metadata of a line, as in Loki
 _TIME_NS = re.compile(r"[0-9]{1,40}")
 _NOT_LOKI = (
@@ -27,7 +29,7 @@ _NOT_LOKI = (
 )
 _NOT_A_VALUE = 'each value is ["<unix ns>", "<line>"], or with {"<name>": "<text>"} as third'
 _TOO_MANY_LABELS = f"the labels of a stream or a line have at most {_MAX_LABEL_BYTES} bytes"
-_Texts = dict[str, str]
+_Labels = dict[str, str]
 
 
 class _Push(msgspec.Struct):
@@ -45,43 +47,53 @@ class _Value(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     metadata: msgspec.Raw = msgspec.Raw()
 
 
-def messages_of(body: bytes, max_bytes: int) -> dict[str, Packed]:
-    """Messages by topic."""
-    room = Room(max_bytes)
-    topics: dict[str, Messages] = {}
-    pushed = json_parser.decode(body, _Push, _NOT_LOKI)
-    streams = json_parser.elements(memoryview(pushed.streams), _NOT_LOKI)
+async def post_streams(request: HttpRequest) -> Response:
+    if "protobuf" in request.headers.get("content-type", ""):
+        error = {"error": "bad-request", "text": "send JSON; protobuf is not supported"}
+        return JSONResponse(error, 415)
+    async with request.open_body() as body:
+        work = partial(parse_streams, body, request.max_batch_bytes)
+        for topic, messages in (await request.parse(body, work)).items():
+            await request.push(topic, messages)
+    return Response(status_code=204)
+
+
+def parse_streams(body: bytes, max_bytes: int) -> dict[str, PushBody]:
+    """The messages of each topic."""
+    topics = TopicBatches(RequestQuota(max_bytes))
+    push = json_parser.decode(body, _Push, _NOT_LOKI)
+    streams = json_parser.elements(memoryview(push.streams), _NOT_LOKI)
     for number, element in enumerate(streams):
         if number == _MAX_STREAMS:
             raise TooLarge(f"a push has at most {_MAX_STREAMS} streams; send less at a time")
         stream = json_parser.decode(element, _Stream, _NOT_LOKI)
-        labels = _texts(stream.stream)
-        shown = encode(labels).encode()
-        messages = messages_for(topics, _topic(labels), room)
+        labels = _labels(stream.stream)
+        labels_json = encode(labels).encode()
+        messages = topics.builder(_topic(labels))
         for value in json_parser.elements(memoryview(stream.values), _NOT_A_VALUE):
-            messages.add(_message(shown, value))
-    return {topic: messages.packed() for topic, messages in topics.items() if len(messages)}
+            messages.add(_message(labels_json, value))
+    return topics.build()
 
 
-def _topic(labels: _Texts) -> str:
-    return topic_for(next((labels[label] for label in LABELS if labels.get(label)), TOPIC))
+def _topic(labels: _Labels) -> str:
+    return topic_from(next((labels[label] for label in LABELS if labels.get(label)), TOPIC))
 
 
-def _texts(raw: msgspec.Raw) -> _Texts:
+def _labels(raw: msgspec.Raw) -> _Labels:
     view = memoryview(raw)
     if len(view) > _MAX_LABEL_BYTES:
         raise BadRequest(_TOO_MANY_LABELS)
-    return json_parser.decode(view, _Texts, _NOT_LOKI)
+    return json_parser.decode(view, _Labels, _NOT_LOKI)
 
 
 def _message(labels: bytes, element: memoryview) -> bytes:
     value = json_parser.decode(element, _Value, _NOT_A_VALUE)
     if not _TIME_NS.fullmatch(value.time_ns):
         raise BadRequest(_NOT_A_VALUE)
-    when = encode(iso_time(int(value.time_ns) // 1_000_000)).encode()
+    time = encode(iso_time(int(value.time_ns) // 1_000_000)).encode()
     metadata = b""
     if len(memoryview(value.metadata)):
-        metadata = b', "metadata": %s' % encode(_texts(value.metadata)).encode()
+        metadata = b', "metadata": %s' % encode(_labels(value.metadata)).encode()
     line = msgspec.json.encode(value.line)
-    del value  # a line may take four times its size as text
-    return b'{"time": %s, "labels": %s%s, "line": %s}' % (when, labels, metadata, line)
+    del value  # a line can take four times its size as text
+    return b'{"time": %s, "labels": %s%s, "line": %s}' % (time, labels, metadata, line)

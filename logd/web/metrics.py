@@ -1,7 +1,7 @@
-"""What Prometheus sees. Read from the service when it is asked for: counting costs pushes nothing.
+"""`GET /metrics` for Prometheus. Values are read on request, so that counting costs pushes nothing.
 
-Names begin with `logd_`, units are base units, counters end in `_total`. A label for each topic is
-a series for each topic, so only the largest have one of their own; the others share `_other`.
+Names begin with `logd_`, units are base units, counters end in `_total`. A label per topic is a
+series per topic, so only the largest topics have their own; the others share `_other`.
 """
 
 from __future__ import annotations
@@ -15,30 +15,43 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from starlette.responses import Response
 
 from logd import __version__
+from logd.access.access_file import Grant
 from logd.service import Service
+from logd.web.request import HttpRequest
 
 MAX_TOPICS = 200
-OTHER = "_other"  # no topic can be called that
+OTHER = "_other"  # not a valid topic name
 
-# By name in STATS: name of the metric, its help. Summed for topics without a label of their own.
+# By the name in STATS: name and help of the metric. Summed for topics that share a label.
 COUNTERS = {
     "stored_messages": ("topic_stored_messages", "Messages stored since the start"),
     "stored_bytes": ("topic_stored_bytes", "Bytes stored since the start, headers included"),
 }
 GAUGES = {
-    "first": ("topic_first_offset", "The oldest offset that can be read"),
-    "next": ("topic_next_offset", "The offset that the next message gets"),
+    "first": ("topic_first_offset", "Oldest readable offset"),
+    "next": ("topic_next_offset", "Offset of the next message"),
     "bytes": ("topic_bytes", "Bytes of the topic's partitions"),
-    "partitions": ("topic_partitions", "Files of the topic"),
-    "damages": ("topic_damages", "Damaged places; with any the topic takes no writes"),
-    "unsynced_batches": ("topic_unsynced_batches", "Batches that are not known to be on disk"),
-    "waiting_reads": ("topic_waiting_reads", "Readers that wait for a message"),
-    "waiting_pushes": ("topic_waiting_pushes", "Pushes that wait for the disk"),
-    "expired_waiting": ("topic_expired_waiting", "Partitions that wait for their delete hook"),
-    "hook_failures": ("topic_hook_failures", "Failures of the delete hook in a row"),
+    "partitions": ("topic_partitions", "Partitions of the topic"),
+    "damages": ("topic_damages", "Damaged ranges; a damaged topic refuses writes"),
+    "unsynced_batches": ("topic_unsynced_batches", "Batches not yet synced to disk"),
+    "waiting_reads": ("topic_waiting_reads", "Reads waiting for a message"),
+    "waiting_pushes": ("topic_waiting_pushes", "Pushes waiting for the disk"),
+    "expired_waiting": ("topic_expired_waiting", "Expired partitions waiting for the delete hook"),
+    "hook_failures": ("topic_hook_failures", "Consecutive failures of the delete hook"),
 }
+
+
+async def get_metrics(request: HttpRequest) -> Response:
+    grant: Grant | None = request.scope.get("grant")
+    if grant is not None:
+        grant.check_rules()
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(ServiceCollector(request.service.service))
+    page = generate_latest(registry)
+    return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 class ServiceCollector(Collector):
@@ -46,49 +59,53 @@ class ServiceCollector(Collector):
         self._service = service
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._of_the_daemon()
-        yield from self._of_topics()
+        yield from self._daemon_metrics()
+        yield from self._housekeeping_metrics()
+        yield from self._topic_metrics()
 
-    def _of_the_daemon(self) -> Iterator[Metric]:
+    def _daemon_metrics(self) -> Iterator[Metric]:
         service, topics = self._service, list(self._service.store.topics.values())
-        info = GaugeMetricFamily("logd_build_info", "Which logd this is", labels=["version"])
+        info = GaugeMetricFamily("logd_build_info", "Version of logd", labels=["version"])
         info.add_metric([__version__], 1)
         yield info
-        uptime_s = time.time() - service.started_at
-        faulted = sum(bool(topic.damages) for topic in topics)
-        yield _gauge("uptime_seconds", "Time since the start", uptime_s)
-        yield _gauge("connections", "Connections that are open", service.connections)
-        yield _gauge("topics", "Topics there are", len(topics))
-        yield _gauge("faulted_topics", "Topics that take no writes because of damage", faulted)
-        yield _gauge("disk_free_bytes", "Free for data on the disk", service.store.free_bytes)
-        yield _gauge("resident_memory_bytes", "Memory in use", _resident_bytes())
-        yield _gauge("open_descriptors", "Open files and sockets", len(os.listdir("/proc/self/fd")))
-        yield _counter("reads", "Replies to READ and TAIL", service.counters["reads"])
-        yield _counter("read_bytes", "Bytes of those replies", service.counters["read_bytes"])
-        yield _counter("refused", "Commands answered with an error", service.counters["refused"])
+        for name, help_, value in (
+            ("uptime_seconds", "Time since the start", time.time() - service.started_at),
+            ("connections", "Open connections", service.connections),
+            ("topics", "Number of topics", len(topics)),
+            ("faulted_topics", "Topics that refuse writes because of damage",
+             sum(bool(topic.damages) for topic in topics)),
+            ("disk_free_bytes", "Free bytes on the disk", service.store.free_bytes),
+            ("resident_memory_bytes", "Resident memory", _resident_bytes()),
+            ("open_descriptors", "Open files and sockets", len(os.listdir("/proc/self/fd"))),
+        ):  # fmt: skip
+            yield GaugeMetricFamily(f"logd_{name}", help_, value=value)
+        for name, help_, value in (
+            ("reads", "Replies to READ and TAIL", service.counters["reads"]),
+            ("read_bytes", "Bytes of these replies", service.counters["read_bytes"]),
+            ("refused", "Commands answered with an error", service.counters["refused"]),
+            ("unexpected_errors", "Unexpected exceptions; see the log",
+             service.housekeeping.unexpected_errors),
+        ):  # fmt: skip
+            yield CounterMetricFamily(f"logd_{name}", help_, value=value)
 
-        yield from self._of_housekeeping()
-
-    def _of_housekeeping(self) -> Iterator[Metric]:
-        housekeeping = self._service.housekeeping
+    def _housekeeping_metrics(self) -> Iterator[Metric]:
         failures = CounterMetricFamily(
             "logd_housekeeping_failures", "Failed runs of a task", labels=["task"]
         )
         since = GaugeMetricFamily(
             "logd_housekeeping_seconds_since_success",
-            "Time since a task last succeeded; it is run once per second",
+            "Time since the last success of a task that runs once per second",
             labels=["task"],
         )
+        housekeeping = self._service.housekeeping
         for task in housekeeping.tasks.values():
             failures.add_metric([task.name], task.failures)
             since.add_metric([task.name], housekeeping.since_success_s(task))
         yield failures
         yield since
-        errors = housekeeping.unexpected_errors
-        yield _counter("unexpected_errors", "Exceptions in the event loop, see the log", errors)
 
-    def _of_topics(self) -> Iterator[Metric]:
-        values = _by_label(self._service)
+    def _topic_metrics(self) -> Iterator[Metric]:
+        values = _sum_by_label(self._service)
         for kind, families in ((CounterMetricFamily, COUNTERS), (GaugeMetricFamily, GAUGES)):
             for stat, (name, help_) in families.items():
                 family = kind(f"logd_{name}", help_, labels=["topic"])
@@ -97,14 +114,8 @@ class ServiceCollector(Collector):
                 yield family
 
 
-def page(service: Service) -> bytes:
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(ServiceCollector(service))
-    return generate_latest(registry)
-
-
-def _by_label(service: Service) -> dict[str, dict[str, int]]:
-    """The numbers in each topic's STATS; those of the smallest topics added up."""
+def _sum_by_label(service: Service) -> dict[str, dict[str, int]]:
+    """The numbers in the STATS of each topic; those of the smallest topics are added up."""
     topics = [topic for topic in service.store.topics.values() if topic.ready]
     topics.sort(key=lambda topic: topic.readable.size, reverse=True)
     values: dict[str, dict[str, int]] = {}
@@ -117,14 +128,6 @@ def _by_label(service: Service) -> dict[str, dict[str, int]]:
         summed["stored_messages"] += topic.stored_messages
         summed["stored_bytes"] += topic.stored_bytes
     return values
-
-
-def _gauge(name: str, help_: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"logd_{name}", help_, value=value)
-
-
-def _counter(name: str, help_: str, value: float) -> Metric:
-    return CounterMetricFamily(f"logd_{name}", help_, value=value)
 
 
 def _resident_bytes() -> int:

@@ -1,8 +1,8 @@
-"""The threads on which HTTP reads are worked on, and who may use them.
+"""The threads that render messages for HTTP reads, and the limits on their use.
 
-They are not those of the disk: however much is searched, writes are not delayed. Plain reads have a
-thread of their own, so that searches do not delay them either. Always: a client, that is a token or
-an address, uses one search thread at a time and has at most CLIENT_SEARCHES searches open.
+They are not the threads of the disk, so searches do not delay writes. Plain reads have their own
+thread, so searches do not delay them either. A client, that is a token or an address, uses one
+search thread at a time and has at most CLIENT_SEARCHES searches open.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from logd.errors import Busy
 from logd.storage.disk import refusal
-from logd.web.batch_rendering import WalkCache
+from logd.web.batch_rendering import RendererCache
 
 T = TypeVar("T")
 SEARCHES = 64  # open at a time
@@ -28,41 +28,41 @@ CLIENT_SEARCHES = 8
 _SEARCH_THREADS = 2
 
 
-class Lane:
-    """Some threads, and a queue for them. Who waits in it holds no walk that others could drop."""
+class ThreadPool:
+    """Some threads and a queue for them. A read that waits in it holds no renderer in memory,
+    except in the cache."""
 
     def __init__(self, name: str, threads: int) -> None:
-        self._threads = ThreadPoolExecutor(threads, name)
+        self._executor = ThreadPoolExecutor(threads, name)
         self._free = asyncio.Semaphore(threads)
 
     @asynccontextmanager
-    async def turn(self, *others: asyncio.Semaphore) -> AsyncIterator[RunningStep]:
-        """A thread, and one of each of `others`, until what `Running` was given to do has ended."""
-        running = RunningStep(self._threads)
-        async with AsyncExitStack() as taken:
+    async def reserve(self, *others: asyncio.Semaphore) -> AsyncIterator[ReservedThread]:
+        """A thread, and one of each of `others`, until the call on the thread has ended."""
+        thread = ReservedThread(self._executor)
+        async with AsyncExitStack() as reserved:
             for semaphore in (*others, self._free):
                 await semaphore.acquire()
-                taken.callback(running.then, semaphore.release)
-            yield running
+                reserved.callback(thread.call_when_done, semaphore.release)
+            yield thread
 
 
-class RunningStep:
-    """At most one call, which goes on when whoever waits for it is cancelled."""
+class ReservedThread:
+    """Runs at most one call, which continues if the task that waits for it is cancelled."""
 
-    def __init__(self, threads: ThreadPoolExecutor) -> None:
-        self._threads = threads
+    def __init__(self, executor: ThreadPoolExecutor) -> None:
+        self._executor = executor
         self._future: asyncio.Future[Any] | None = None
 
-    async def do(self, call: Callable[..., T], *arguments: Any) -> T:
+    async def run(self, call: Callable[..., T], *arguments: Any) -> T:
         loop = asyncio.get_running_loop()
-        self._future = future = loop.run_in_executor(self._threads, call, *arguments)
+        self._future = future = loop.run_in_executor(self._executor, call, *arguments)
         try:
             return await asyncio.shield(future)
         except OSError as error:
             raise refusal(error) from None
 
-    def then(self, call: Callable[[], object]) -> None:
-        """When the thread is free again."""
+    def call_when_done(self, call: Callable[[], object]) -> None:
         future = self._future
         if future is None or future.done():
             call()
@@ -70,8 +70,8 @@ class RunningStep:
             future.add_done_callback(lambda done: (done.exception(), call()))
 
 
-class ReadClient:
-    """The searches of one client, which take turns."""
+class SearchClient:
+    """The searches of one client, which share one thread."""
 
     def __init__(self) -> None:
         self.free = asyncio.Semaphore(1)
@@ -80,34 +80,35 @@ class ReadClient:
 
 class ReadThreads:
     def __init__(self) -> None:
-        self.kept = WalkCache()
-        self._reads = Lane("logd-read", 1)
-        self._searches = Lane("logd-search", _SEARCH_THREADS)
-        self._clients: dict[str, ReadClient] = {}
+        self.renderers = RendererCache()
+        self._reads = ThreadPool("logd-read", 1)
+        self._searches = ThreadPool("logd-search", _SEARCH_THREADS)
+        self._clients: dict[str, SearchClient] = {}
         self._open = 0
 
     @contextmanager
     def search(self, name: str) -> Iterator[None]:
-        """For as long as a search of the client is open; Busy where there are too many."""
-        self._drop_unused()
-        client = self._clients.setdefault(name, ReadClient())
+        """Lasts as long as a search of the client; Busy if there are too many."""
+        self._forget_idle_clients()
+        client = self._clients.setdefault(name, SearchClient())
         if client.searches >= CLIENT_SEARCHES or self._open >= SEARCHES:
-            whose = "you have" if client.searches >= CLIENT_SEARCHES else "the daemon has"
-            raise Busy(f"{whose} too many searches open; retry when one of them has ended")
+            subject = "you have" if client.searches >= CLIENT_SEARCHES else "the daemon has"
+            raise Busy(f"{subject} too many open searches; retry when one of them has ended")
         client.searches, self._open = client.searches + 1, self._open + 1
         try:
             yield
         finally:
             client.searches, self._open = client.searches - 1, self._open - 1
 
-    def turn_to_read(self) -> AbstractAsyncContextManager[RunningStep]:
-        return self._reads.turn()
+    def reserve_read(self) -> AbstractAsyncContextManager[ReservedThread]:
+        return self._reads.reserve()
 
-    def turn_to_search(self, name: str) -> AbstractAsyncContextManager[RunningStep]:
-        """While it runs, no other search of this client does, even if its own was given up."""
-        return self._searches.turn(self._clients[name].free)
+    def reserve_search(self, name: str) -> AbstractAsyncContextManager[ReservedThread]:
+        """Excludes other searches of the client until the call has ended, even if this search
+        was cancelled."""
+        return self._searches.reserve(self._clients[name].free)
 
-    def _drop_unused(self) -> None:
+    def _forget_idle_clients(self) -> None:
         for name, client in list(self._clients.items()):
             if not client.searches and not client.free.locked():
                 del self._clients[name]

@@ -1,4 +1,8 @@
-"""A request's body in memory: bounded, paid for from the daemon's budget, inflated in steps."""
+"""The body of a request in memory: bounded, counted against the daemon's budget, decompressed.
+
+A gzip body is decompressed in steps of bounded input and output, all but the first on a thread, and
+is refused as soon as it exceeds the limit. Imports nothing that knows routes or topics.
+"""
 
 from __future__ import annotations
 
@@ -12,72 +16,71 @@ from starlette.requests import ClientDisconnect, Request
 from logd.errors import BadRequest, Busy, TooLarge
 from logd.protocol import Budget
 
-# Inflated on the event loop, usually in 0.3 ms: most bodies are smaller. Input that holds nothing
-# but Huffman tables takes 0.13 µs per byte, so the size of the input is limited, too.
+# The first step runs on the event loop, usually in 0.3 ms: most bodies are smaller. Input of
+# Huffman tables alone takes 0.13 µs per byte, so the input is limited as well as the output.
 _FIRST_INPUT_BYTES, _FIRST_BYTES = 16 * 1024, 64 * 1024
-_STEP_INPUT_BYTES, _STEP_BYTES = 64 * 1024, 1 << 20  # of the rest, on a thread at a time
-_GZIP = 31  # the format, as zlib's parameter
+_STEP_INPUT_BYTES, _STEP_BYTES = 64 * 1024, 1 << 20  # of each step on a thread
+_GZIP = 31  # the parameter of zlib for this format
 
-Inflate = Callable[[], bytes]
-Compute = Callable[[Inflate], Awaitable[bytes]]
+Compute = Callable[[Callable[[], bytes]], Awaitable[bytes]]  # runs a step on a thread
 
 
-class _Holding:
-    """What one body takes of the budget."""
+class BodyMemory:
+    """The share of the budget that one body holds."""
 
-    def __init__(self, budget: Budget, limit_bytes: int) -> None:
-        self._budget, self._limit_bytes = budget, limit_bytes
-        self._taken = 0
+    def __init__(self, budget: Budget) -> None:
+        self._budget, self._held_bytes = budget, 0
 
-    def add(self, size: int, of_body: int) -> None:
-        """Take so many bytes more, with which the body has `of_body`."""
-        self.check(of_body)
-        if not self._budget.take(size):
-            raise Busy("too many requests are under way; retry")
-        self._taken += size
-
-    def check(self, of_body: int) -> None:
-        if of_body > self._limit_bytes:
-            raise TooLarge(f"a body is at most {self._limit_bytes} bytes; send less at a time")
+    def hold(self, size: int, closes: bool = False) -> None:
+        if not self._budget.take(size - self._held_bytes):
+            raise Busy("too many requests are in progress; retry", closes=closes)
+        self._held_bytes = size
 
     def release(self) -> None:
-        self._budget.give(self._taken)
+        self._budget.give(self._held_bytes)
 
 
 @asynccontextmanager
-async def body(
+async def open_body(
     request: Request, limit_bytes: int, budget: Budget, compute: Compute
 ) -> AsyncIterator[bytes]:
-    """The whole body, inflated where it is gzip; what it takes is given back at the end.
-
-    `compute` runs a step on a thread."""
+    """The whole body, decompressed; its memory is released at the end."""
     is_gzip = _is_gzip(request.headers.get("content-encoding", "identity"))
-    holding = _Holding(budget, limit_bytes)
-    holding.check(int(request.headers.get("content-length", 0)))  # the parser knows it is one
+    memory = BodyMemory(budget)
+    _check_size(int(request.headers.get("content-length", 0)), limit_bytes)  # it is a number
     try:
-        data = await _received(request, holding)
+        data = await collect(receive_parts(request), limit_bytes, memory)
         if is_gzip:
-            data = await _inflated(data, holding, compute)
+            data = await collect(inflate(data, compute), limit_bytes, memory, len(data))
         yield data
     finally:
-        holding.release()
+        memory.release()
 
 
-async def _received(request: Request, holding: _Holding) -> bytes:
-    parts: list[bytes] = []
+async def collect(
+    parts: AsyncIterator[bytes], limit_bytes: int, memory: BodyMemory, held_bytes: int = 0
+) -> bytes:
+    """Join the parts; `memory` holds `held_bytes` already."""
+    collected: list[bytes] = []
     size = 0
-    async for part in pieces(request):
+    async for part in parts:
         size += len(part)
-        holding.add(len(part), size)
-        parts.append(part)
-    return b"".join(parts)
+        _check_size(size, limit_bytes)
+        memory.hold(held_bytes + size)
+        collected.append(part)
+    return b"".join(collected)
 
 
-async def pieces(request: Request) -> AsyncIterator[bytes]:
+def _check_size(size: int, limit_bytes: int) -> None:
+    if size > limit_bytes:
+        raise TooLarge(f"a body is at most {limit_bytes} bytes; send less at a time")
+
+
+async def receive_parts(request: Request) -> AsyncIterator[bytes]:
     """The body as it arrives."""
     try:
-        async for piece in request.stream():
-            yield piece
+        async for part in request.stream():
+            yield part
     except ClientDisconnect:
         raise BadRequest("the body ended too early", closes=True) from None
 
@@ -88,34 +91,29 @@ def _is_gzip(encoding: str) -> bool:
             return False
         case "gzip" | "x-gzip":
             return True
-    raise BadRequest("Content-Encoding must be gzip, or left out")
+    raise BadRequest("Content-Encoding must be gzip, or absent")
 
 
-async def _inflated(data: bytes, holding: _Holding, compute: Compute) -> bytes:
-    """What a gzip body holds; never much more than is allowed, however small it was."""
+async def inflate(data: bytes, compute: Compute) -> AsyncIterator[bytes]:
+    """Decompress a gzip body in steps."""
     inflater = zlib.decompressobj(_GZIP)
-    at = min(len(data), _FIRST_INPUT_BYTES)
-    part = _step(inflater, data[:at], _FIRST_BYTES)
-    parts, size = [part], len(part)
-    holding.add(size, size)
+    position = min(len(data), _FIRST_INPUT_BYTES)
+    yield _inflate_step(inflater, data[:position], _FIRST_BYTES)
     while not inflater.eof:
         rest = inflater.unconsumed_tail
         if not rest:
-            rest = data[at : at + _STEP_INPUT_BYTES]
-            at += len(rest)
-        part = await compute(partial(_step, inflater, rest, _STEP_BYTES))
+            rest = data[position : position + _STEP_INPUT_BYTES]
+            position += len(rest)
+        part = await compute(partial(_inflate_step, inflater, rest, _STEP_BYTES))
         if not part and not rest:
             raise BadRequest("the gzip body ends too early")
-        size += len(part)
-        holding.add(len(part), size)
-        parts.append(part)
-    if inflater.unused_data or at < len(data):
+        yield part
+    if inflater.unused_data or position < len(data):
         raise BadRequest("the gzip body has more data after its end")
-    return b"".join(parts)
 
 
-def _step(inflater: zlib._Decompress, data: bytes, most_bytes: int) -> bytes:
+def _inflate_step(inflater: zlib._Decompress, data: bytes, max_bytes: int) -> bytes:
     try:
-        return inflater.decompress(data, most_bytes)
+        return inflater.decompress(data, max_bytes)
     except zlib.error:
         raise BadRequest("the body is not gzip, although Content-Encoding says so") from None

@@ -1,9 +1,13 @@
-"""uvicorn's connection, with the bounds that it lacks: on time, on a request's head, on numbers.
+"""uvicorn's HTTP connection, with limits on time, on the request head and on pipelined requests.
 
-Always: whoever takes longer than `request-timeout` to send a request, or takes nothing of a
-response for `idle-timeout`, is cut off. One look a second over all connections does it; a request
-needs no timer of its own. The bodies of `POST /log` and `POST /upload` may go on for ever: there
-each command and each entry has its own time.
+A client that takes longer than `request-timeout` to send a request, or reads nothing of a response
+for `idle-timeout`, is disconnected. All connections are checked once per second; a request needs no
+timer of its own. The bodies of `POST /log` and `POST /upload` have no time limit: each command and
+each entry has its own.
+
+This module overrides internals of uvicorn, so `pyproject.toml` restricts the supported versions and
+`tests/unit/test_uvicorn_connection.py` names what they must provide. Nothing else may import
+`uvicorn.protocols`.
 """
 
 from __future__ import annotations
@@ -28,28 +32,28 @@ from logd.service import Service
 
 MAX_HEADERS = 100
 MAX_HEAD_BYTES = 64 * 1024
-_STREAMS = re.compile(r"/log|(?:/topics/[^/]+)?/upload")
-_HIGH_BYTES = 16 * 1024  # of a response that may wait in memory when a client takes nothing
+_UNLIMITED_BODY = re.compile(r"/log|(?:/topics/[^/]+)?/upload")
+_HIGH_BYTES = 16 * 1024  # of a response that may wait in memory when a client does not read
 _LINGER_S = 1.0
 _HEAD_PIECE_BYTES, _BODY_PIECE_BYTES = 8 << 10, 64 << 10  # parsed at once: 300 requests, or 2,000
 
 
 class HttpProtocol(HttpToolsProtocol):
-    service: Service  # set by `bounded`
+    service: Service  # set by `protocol_class`
     entry: AdmittedConnection | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=_HIGH_BYTES)
-        self.flow = self._flow = _Flow(transport)
-        self._unparsed = b""  # until what is in the pipeline is answered
+        self.flow = self._flow = _HoldableFlowControl(transport)
+        self._unparsed = b""  # until the pipelined requests are answered
         self._names = certificate_names(transport.get_extra_info("peercert"))
-        self._is_active = True  # since the last look
+        self._is_active = True  # since the last check
         self._active_at_s = self._begun_at_s = self.service.scheduler.monotonic_s()
-        self._is_unfinished = self._is_in_head = self._is_streaming = self._is_refused = False
+        self._is_incomplete = self._is_in_head = self._is_unlimited = self._is_refused = False
         self._head_bytes = self._unsent_bytes = 0
         self._running: RequestResponseCycle | None = None  # the request that is being answered
-        self._refusal = b""  # to be sent behind the answers to what came before it
+        self._refusal = b""  # to be sent after the responses to earlier requests
         address, secure = peer_address(transport), is_secure(transport)
         self.entry = self.service.admission.enter(address, had_turn=secure)
         refusal = self.entry.refusal
@@ -66,7 +70,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.pipeline.clear()
         self._unparsed = b""
         if self._running is not None:
-            _leave(self._running)  # uvicorn tells only the newest, which may not have begun
+            _disconnect(self._running)  # uvicorn notifies the newest, which may not have begun
         self._unset_keepalive_if_required()  # after a reset a timer would keep this for minutes
         super().connection_lost(exc)
 
@@ -78,7 +82,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._parse()
 
     def _parse(self) -> None:
-        """Parse what was received, up to the first requests that have to wait for others."""
+        """Parse the received data, up to the first requests that have to wait for others."""
         data, self._unparsed = memoryview(self._unparsed), b""
         if self.transport.is_closing():
             return
@@ -97,8 +101,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_active = True
         if self._is_in_head:
             self._head_bytes += len(data)
-        elif not self._is_unfinished and not self._is_streaming:
-            self._is_unfinished = True
+        elif not self._is_incomplete and not self._is_unlimited:
+            self._is_incomplete = True
             self._begun_at_s = self.service.scheduler.monotonic_s()
         super().data_received(data)
         if self._is_in_head and self._head_bytes > MAX_HEAD_BYTES:
@@ -106,36 +110,34 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(TooLarge(text), status=431)
 
     def _refuse(self, error: LogdError, status: int | None = None) -> None:
-        """Answer without having read everything, once all requests before this are answered."""
+        """Refuse an incomplete request, once all requests before it are answered."""
         self.service.rejections.note(error, self.entry.address if self.entry is not None else "")
         status = status or error.status
         body = b'{"error":"%s","text":"%s"}' % (error.code.encode(), error.text.encode())
-        headers = [b"connection: close", b"content-type: application/json"]
-        headers += [
-            b"content-length: %d" % len(body),
-            *([b"retry-after: 1"] if status == 503 else []),
-        ]
-        self._refusal = b"\r\n".join([STATUS_LINE[status].rstrip(), *headers, b"", body])
+        headers = b"connection: close\r\ncontent-type: application/json\r\n"
+        headers += b"content-length: %d\r\n" % len(body)
+        headers += b"retry-after: 1\r\n" if status == 503 else b""
+        self._refusal = STATUS_LINE[status] + headers + b"\r\n" + body
         self._is_refused = True
-        broken = self.cycle
-        if broken is not None and broken.more_body:  # it is this one's body that is wrong
-            if broken.response_started:
-                self.transport.abort()  # nobody shall take what was sent for all of it
+        invalid = self.cycle
+        if invalid is not None and invalid.more_body:  # the body of this request is invalid
+            if invalid.response_started:
+                self.transport.abort()  # so that the part that was sent is not taken for the whole
                 return
-            _leave(broken)
-            self.pipeline = deque(entry for entry in self.pipeline if entry[0] is not broken)
-        self._refuse_in_turn()
+            _disconnect(invalid)
+            self.pipeline = deque(entry for entry in self.pipeline if entry[0] is not invalid)
+        self._send_refusal_in_order()
 
-    def _refuse_in_turn(self) -> None:
+    def _send_refusal_in_order(self) -> None:
         running = self._running
         is_answered = running is None or running.response_complete or running.disconnected
         if self._refusal and is_answered and not self.pipeline and not self.transport.is_closing():
             self.transport.write(self._refusal)
             self._refusal = b""
-            self._close_gently()
+            self._close_after_linger()
 
-    def _close_gently(self) -> None:
-        """Say no more, and swallow what comes for a moment: a reset would overtake the answer."""
+    def _close_after_linger(self) -> None:
+        """Discard what arrives for a moment: a reset could overtake the response."""
         self._is_refused = True
         if self.transport.can_write_eof():  # TLS cannot
             self.transport.write_eof()
@@ -147,19 +149,19 @@ class HttpProtocol(HttpToolsProtocol):
             self.loop.call_soon(self._parse)
         answered_early = self.cycle.response_complete and self.cycle.more_body
         if answered_early and not self.transport.is_closing():
-            self._close_gently()
+            self._close_after_linger()
         else:
-            self._refuse_in_turn()
+            self._send_refusal_in_order()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 
-    # -- what the parser tells ------------------------------------------------------------------
+    # -- callbacks of the HTTP parser -----------------------------------------------------------
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._is_unfinished = self._is_in_head = True
+        self._is_incomplete = self._is_in_head = True
         self._head_bytes = 0
         self.scope["abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
         self.scope["is_gone"] = self.transport.is_closing  # type: ignore[typeddict-unknown-key]
@@ -167,48 +169,45 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if len(self.headers) >= MAX_HEADERS:
-            raise ValueError("too many headers")  # the parser makes a 400 of it
+            raise ValueError("too many headers")  # the parser responds with 400
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
         super().on_headers_complete()
         if not self.cycle.keep_alive:
-            self.cycle.transport = cast(asyncio.Transport, _Last(self.cycle))
+            self.cycle.transport = cast(asyncio.Transport, _LingeringTransport(self.cycle))
         if self.scope["http_version"] == "1.0":
-            self.cycle.send = _without_chunks(self.cycle)  # type: ignore[method-assign]
-        self._is_streaming = bool(_STREAMS.fullmatch(self.scope["path"]))
-        self._is_unfinished = not self._is_streaming
+            self.cycle.send = _send_without_chunks(self.cycle)  # type: ignore[method-assign]
+        self._is_unlimited = bool(_UNLIMITED_BODY.fullmatch(self.scope["path"]))
+        self._is_incomplete = not self._is_unlimited
 
     def on_message_complete(self) -> None:
-        self._is_unfinished = self._is_streaming = False
+        self._is_incomplete = self._is_unlimited = False
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(BadRequest("the request is not sound HTTP"))
+        self._refuse(BadRequest("the request is not valid HTTP"))
 
-    # -- time -----------------------------------------------------------------------------------
+    # -- time limits ----------------------------------------------------------------------------
 
     def check(self, now_s: float) -> None:
-        """Once a second: has this client been too slow?"""
+        """Disconnect a client that is too slow; called once per second."""
         config, unsent_bytes = self.service.config, self.transport.get_write_buffer_size()
         is_served = self.cycle is not None and not self.cycle.response_complete
-        if (
-            self._is_active
-            or unsent_bytes != self._unsent_bytes
-            or (is_served and not unsent_bytes)
-        ):
+        is_reading = unsent_bytes != self._unsent_bytes or (is_served and not unsent_bytes)
+        if self._is_active or is_reading:
             self._is_active, self._active_at_s = False, now_s
         self._unsent_bytes = unsent_bytes
-        if self._unparsed:  # the client waits for us
+        if self._unparsed:  # the client waits for the daemon
             self._begun_at_s = now_s
-        slow_s = now_s - self._begun_at_s if self._is_unfinished else 0.0
+        slow_s = now_s - self._begun_at_s if self._is_incomplete else 0.0
         if slow_s > config.request_timeout_s or now_s - self._active_at_s > config.idle_timeout_s:
             self.transport.abort()
 
 
-class _Flow(FlowControl):
-    """Reading is not resumed while something waits to be parsed, whatever uvicorn wants."""
+class _HoldableFlowControl(FlowControl):
+    """Does not resume reading while received data waits to be parsed, even if uvicorn wants to."""
 
     _is_held = False
 
@@ -222,9 +221,9 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
-class _Last:
-    """The transport of the last request of a connection. Where it is answered before all of it has
-    come, `on_response_complete` closes it, gently: uvicorn would do it at once."""
+class _LingeringTransport:
+    """The transport of the last request of a connection. If that is answered before it has arrived
+    completely, `on_response_complete` closes the connection, where uvicorn would cause a reset."""
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle, self._close = cycle, cycle.transport.close
@@ -235,25 +234,25 @@ class _Last:
             self._close()
 
 
-def _leave(cycle: RequestResponseCycle) -> None:
-    """Let whoever answers this request know that nobody listens any more."""
+def _disconnect(cycle: RequestResponseCycle) -> None:
+    """Tell the handler of this request that its client has disconnected."""
     cycle.disconnected = not cycle.response_complete
-    cycle.waiting_for_100_continue = False  # or it would still be told to go on
+    cycle.waiting_for_100_continue = False  # or the client would still be told to continue
     cycle.message_event.set()
 
 
-def _without_chunks(cycle: RequestResponseCycle) -> Any:
-    """HTTP/1.0 knows none: the end of the connection is the end of a response."""
+def _send_without_chunks(cycle: RequestResponseCycle) -> Any:
+    """HTTP/1.0 has no chunks: the end of the connection is the end of the response."""
     send = cycle.send
 
-    async def unchunked(message: Any) -> None:
+    async def send_unchunked(message: Any) -> None:
         cycle.chunked_encoding = False
         cycle.expected_content_length = len(message.get("body", b""))
         await send(message)
 
-    return unchunked
+    return send_unchunked
 
 
-def bounded(service: Service) -> type[Any]:
-    """The protocol for uvicorn, which makes one for each connection."""
-    return type("Bounded", (HttpProtocol,), {"service": service})
+def protocol_class(service: Service) -> type[Any]:
+    """For uvicorn, which makes one instance for each connection."""
+    return type("ServiceHttpProtocol", (HttpProtocol,), {"service": service})

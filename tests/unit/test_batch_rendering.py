@@ -16,10 +16,10 @@ from logd.web.batch_rendering import (
     NDJSON,
     PIECE_BYTES,
     TEXT,
+    BatchRenderer,
     ReadPosition,
-    Shape,
-    Walk,
-    WalkCache,
+    RendererCache,
+    RenderOptions,
 )
 from logd.wire.read_state import Gap, ReadState, Rewind
 
@@ -44,8 +44,8 @@ def batches(values: list[bytes], per_batch: int, compressed: bool) -> bytes:
 class Client:
     """Reads all of `data` by steps, and may drop its walk after any of them."""
 
-    def __init__(self, data: bytes, count: int, shape: Shape, limit: int) -> None:
-        self.data, self.count, self.shape, self.limit = data, count, shape, limit
+    def __init__(self, data: bytes, count: int, options: RenderOptions, limit: int) -> None:
+        self.data, self.count, self.options, self.limit = data, count, options, limit
         self.pieces: list[bytes] = []
         self.steps = 0
 
@@ -57,14 +57,14 @@ class Client:
             self.steps += 1
             piece = walk.step()
             self.pieces.append(piece.out)
-            left, place, verified = left - piece.found, piece.place, walk.verified
+            left, place, verified = left - piece.messages, piece.end, walk.verified
             if walk.is_done:
                 return b"".join(self.pieces)
             if self.steps % 3 in drops:
                 walk.close()
                 walk = self.walk(place, left, verified)
 
-    def walk(self, place: ReadPosition, left: int, verified: int) -> Walk:
+    def walk(self, place: ReadPosition, left: int, verified: int) -> BatchRenderer:
         """Planned as the daemon does it: from the batch that holds the place."""
         batches = scan(reading(self.data), 0, len(self.data))
         at = max(one.position for one in batches if one.header.offset <= place.offset)
@@ -72,16 +72,16 @@ class Client:
         planned = Planned(place.offset, self.count - place.offset, len(view), reading(view))
         gaps: list[Gap | Rewind] = []
         reader = ReadState("app", on_gap=gaps.append)
-        return Walk(planned, reader, self.shape, place, left, verified, gaps)
+        return BatchRenderer(planned, reader, self.options, place, left, verified, gaps)
 
 
-def expected(shape: Shape, limit: int) -> bytes:
+def expected(options: RenderOptions, limit: int) -> bytes:
     chosen = [
         (offset, value)
         for offset, value in enumerate(VALUES)
-        if shape.pattern is None or shape.pattern.search(value)
+        if options.pattern is None or options.pattern.search(value)
     ][:limit]
-    if shape.form == TEXT:
+    if options.media_type == TEXT:
         return b"".join(value + b"\n" for _, value in chosen)
     objects = []
     for offset, value in chosen:
@@ -94,11 +94,11 @@ def expected(shape: Shape, limit: int) -> bytes:
     return repr(objects).encode()
 
 
-def as_expected(out: bytes, shape: Shape) -> bytes:
-    if shape.form == TEXT:
+def as_expected(out: bytes, options: RenderOptions) -> bytes:
+    if options.media_type == TEXT:
         return out
     lines = out.decode().splitlines()
-    if shape.form == EVENTS:
+    if options.media_type == EVENTS:
         events = out.decode().split("\n\n")[:-1]
         lines = []
         for event in events:
@@ -121,15 +121,15 @@ def test_the_same_output_wherever_a_walk_is_dropped(
     form: str, compressed: bool, pattern: re.Pattern[bytes] | None, limit: int, per_batch: int
 ) -> None:
     data = batches(VALUES, per_batch, compressed)
-    shape = Shape("app", form, pattern)
+    options = RenderOptions("app", form, pattern)
     for drops in ([], [1, 2], [0, 1, 2]):
-        client = Client(data, len(VALUES), shape, limit)
-        assert as_expected(client.read(drops), shape) == expected(shape, limit)
+        client = Client(data, len(VALUES), options, limit)
+        assert as_expected(client.read(drops), options) == expected(options, limit)
         assert max(map(len, client.pieces)) < 3 * PIECE_BYTES
 
 
 def test_a_step_ends_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client(batches(VALUES, 500, False), len(VALUES), Shape("app", TEXT), 1 << 40)
+    client = Client(batches(VALUES, 500, False), len(VALUES), RenderOptions("app", TEXT), 1 << 40)
     monkeypatch.setattr("logd.web.batch_rendering.time.monotonic", iter(range(1 << 30)).__next__)
     monkeypatch.setattr(batch_rendering, "STEP_S", 2)
     client.read([])
@@ -138,22 +138,22 @@ def test_a_step_ends_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_walks_of_idle_clients_are_dropped() -> None:
     data = batches([b"x" * 300_000], 1, False)
-    kept = WalkCache(limit_bytes=2 << 20)
-    owners = [Client(data, 1, Shape("app", NDJSON), 1) for _ in range(5)]
+    kept = RendererCache(limit_bytes=2 << 20)
+    owners = [Client(data, 1, RenderOptions("app", NDJSON), 1) for _ in range(5)]
     for owner in owners:
         walk = owner.walk(ReadPosition(0), 1, 0)
         walk.step()
-        kept.keep(owner, walk)
+        kept.put(owner, walk)
     assert [kept.take(owner) is not None for owner in owners] == [False, False, False, True, True]
 
 
 def test_the_largest_walk_is_kept_if_it_is_alone() -> None:
     """Else each of its steps would start anew."""
     data = batches([b"x" * 300_000], 1, False)
-    kept, owner = WalkCache(limit_bytes=1000), object()
-    walk = Client(data, 1, Shape("app", NDJSON), 1).walk(ReadPosition(0), 1, 0)
+    kept, owner = RendererCache(limit_bytes=1000), object()
+    walk = Client(data, 1, RenderOptions("app", NDJSON), 1).walk(ReadPosition(0), 1, 0)
     walk.step()
-    kept.keep(owner, walk)
+    kept.put(owner, walk)
     assert kept.take(owner) is walk
 
 

@@ -9,6 +9,7 @@ import json
 import random
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -22,11 +23,17 @@ import logd.web.json_parser
 from logd.batch import LINES, SIZED, split_body
 from logd.errors import BadRequest, TooLarge
 from logd.protocol import Budget
-from logd.web import request_body
-from logd.web.batch_builder import MAX_MESSAGES, Messages, Packed, Room, lines
-from logd.web.elasticsearch_bulk import Bulk
-from logd.web.ingestion import messages_of
-from logd.web.loki import messages_of as loki
+from logd.web.batch_builder import (
+    MAX_MESSAGES,
+    BatchBuilder,
+    PushBody,
+    RequestQuota,
+    build_lines,
+)
+from logd.web.elasticsearch import BulkRequest as Bulk
+from logd.web.ingestion import parse_messages
+from logd.web.loki import parse_streams as loki
+from logd.web.request_body import BodyMemory, collect, inflate
 
 MAX_BYTES = 8 << 20
 JSON = "application/json"
@@ -53,8 +60,8 @@ VALUES = st.recursive(
 )
 
 
-def messages(packed: Packed) -> list[bytes]:
-    return split_body(packed.body, packed.enc)
+def messages(body: PushBody) -> list[bytes]:
+    return split_body(body.data, body.enc)
 
 
 # -- gzip ---------------------------------------------------------------------------------------
@@ -82,8 +89,7 @@ def inflated(data: bytes) -> bytes:
         return work()
 
     async def run() -> bytes:
-        holding = request_body._Holding(Budget(MAX_BYTES), MAX_BYTES)
-        return await request_body._inflated(data, holding, compute)
+        return await collect(inflate(data, compute), MAX_BYTES, BodyMemory(Budget(MAX_BYTES)))
 
     return asyncio.run(run())
 
@@ -123,20 +129,20 @@ def test_an_array_without_an_end_is_refused(module: ModuleType, array: bytes) ->
 
 @given(st.lists(st.binary(max_size=20), min_size=1))
 def test_messages_are_packed_as_they_are(given: list[bytes]) -> None:
-    packed = Messages(Room(MAX_BYTES))
+    packed = BatchBuilder(RequestQuota(MAX_BYTES))
     for message in given:
         packed.add(message)
-    found = packed.packed()
+    found = packed.build()
     assert messages(found) == given
     assert found.messages == len(given)
     assert found.enc == (SIZED if any(b"\n" in message for message in given) else LINES)
 
 
 def test_many_messages_with_line_ends() -> None:
-    many = Messages(Room(MAX_BYTES))
+    many = BatchBuilder(RequestQuota(MAX_BYTES))
     for n in range(10_000):
         many.add(b"%d\n" % n)
-    assert messages(many.packed()) == [b"%d\n" % n for n in range(10_000)]
+    assert messages(many.build()) == [b"%d\n" % n for n in range(10_000)]
 
 
 @given(st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b"x"]), min_size=1))
@@ -145,7 +151,7 @@ def test_lines_of_any_system(parts: list[bytes]) -> None:
     expected = body.split(b"\n")
     if not expected[-1]:
         expected.pop()
-    assert messages(lines(body)) == [line.removesuffix(b"\r") for line in expected]
+    assert messages(build_lines(body)) == [line.removesuffix(b"\r") for line in expected]
 
 
 @pytest.mark.parametrize("size", [262_142, 262_143, 262_144])
@@ -153,14 +159,14 @@ def test_lines_of_any_system(parts: list[bytes]) -> None:
 def test_line_ends_at_the_end_of_a_step(size: int, end: bytes) -> None:
     body = b"x" * size + end + b"y\r\n"
     expected = [line.removesuffix(b"\r") for line in body.split(b"\n")[:-1]]
-    assert messages(lines(body)) == expected
+    assert messages(build_lines(body)) == expected
 
 
 # -- limits -------------------------------------------------------------------------------------
 
 TOO_MANY = {
-    "NDJSON": lambda count: messages_of(b"0\n" * count, "application/x-ndjson", MAX_BYTES),
-    "JSON": lambda count: messages_of(b"[0" + b",0" * (count - 1) + b"]", JSON, MAX_BYTES),
+    "NDJSON": lambda count: parse_messages(b"0\n" * count, "application/x-ndjson", MAX_BYTES),
+    "JSON": lambda count: parse_messages(b"[0" + b",0" * (count - 1) + b"]", JSON, MAX_BYTES),
     "bulk": lambda count: Bulk(b'{"create":{}}\n{}\n' * count, "app", MAX_BYTES),
     "deletions": lambda count: Bulk(b'{"delete":{}}\n' * count, "app", MAX_BYTES),
     "Loki": lambda count: loki(
@@ -188,7 +194,7 @@ def test_streams_past_the_limit_are_refused() -> None:
 
 
 def test_any_number_of_lines_is_stored() -> None:
-    assert lines(b"\n" * MAX_BYTES).messages == MAX_BYTES
+    assert build_lines(b"\n" * MAX_BYTES).messages == MAX_BYTES
 
 
 def test_labels_count_in_every_message() -> None:
@@ -200,38 +206,48 @@ def test_labels_count_in_every_message() -> None:
         loki(body.replace(b"x" * 1000, b"x" * 70_000), MAX_BYTES)
 
 
-# -- error texts --------------------------------------------------------------------------------
+# -- errors -------------------------------------------------------------------------------------
 
-WRONG = {
-    "JSON": lambda: messages_of(b'{"a": }', JSON, MAX_BYTES),
-    "JSON, too deep": lambda: messages_of(b"[" * 5000 + b"]" * 5000, JSON, MAX_BYTES),
-    "JSON, not UTF-8": lambda: messages_of(b'["\xff"]', JSON, MAX_BYTES),
-    "NDJSON": lambda: messages_of(b"1\n\nx\n", "application/x-ndjson", MAX_BYTES),
-    "Loki": lambda: loki(b'{"streams": 1}', MAX_BYTES),
-    "Loki, no streams": lambda: loki(b"{}", MAX_BYTES),
-    "Loki, a stream": lambda: loki(b'{"streams": [1]}', MAX_BYTES),
-    "Loki, labels": lambda: loki(b'{"streams": [{"stream": [], "values": []}]}', MAX_BYTES),
-    "Loki, values": lambda: loki(b'{"streams": [{"stream": {}, "values": 1}]}', MAX_BYTES),
-    "Loki, a value": lambda: loki(b'{"streams": [{"stream": {}, "values": [["1"]]}]}', MAX_BYTES),
-    "Loki, a time": lambda: loki(
-        b'{"streams": [{"stream": {}, "values": [["x", ""]]}]}', MAX_BYTES
+FORMS_OF_JSON: dict[str, Callable[[bytes], object]] = {
+    "JSON": lambda body: parse_messages(body, JSON, MAX_BYTES),
+    "NDJSON": lambda body: parse_messages(b"1\n\n" + body, "application/x-ndjson", MAX_BYTES),
+    "Loki": lambda body: loki(b'{"streams": %s}' % body, MAX_BYTES),
+    "Loki, labels": lambda body: loki(
+        b'{"streams": [{"stream": %s, "values": []}]}' % body, MAX_BYTES
     ),
-    "bulk, an action": lambda: Bulk(b"1\n{}\n", "app", MAX_BYTES),
-    "bulk, two actions": lambda: Bulk(b'{"index":{},"create":{}}\n{}\n', "app", MAX_BYTES),
-    "bulk, an index": lambda: Bulk(b'{"index":{"_index":1}}\n{}\n', "app", MAX_BYTES),
-    "bulk, a document": lambda: Bulk(b'{"index":{}}\n{\n', "app", MAX_BYTES),
+    "Loki, values": lambda body: loki(
+        b'{"streams": [{"stream": {}, "values": %s}]}' % body, MAX_BYTES
+    ),
+    "bulk, an action": lambda body: Bulk(b"%s\n{}\n" % body, "app", MAX_BYTES),
+    "bulk, an index": lambda body: Bulk(b'{"index":{"_index":%s}}\n{}\n' % body, "app", MAX_BYTES),
+    "bulk, a document": lambda body: Bulk(b'{"index":{}}\n%s\n' % body, "app", MAX_BYTES),
+}
+NOT_JSON = [
+    b'{"a": }', b"[" * 5000 + b"]" * 5000, b"[" * 100_000, b'["a', b"{} {}",
+]  # fmt: skip
+WRONG_TYPES = {
+    "JSON": [b'["\xff"]', b" "],
+    "Loki": [b"1", b"[1]", b"{}", b'[{"stream": {}}]'],
+    "Loki, labels": [b"[]", b'{"a": 1}'],
+    "Loki, values": [b"1", b'[["1"]]', b'[["x", ""]]', b'[["%s", "x"]]' % (b"9" * 5000)],
+    "bulk, an action": [b"1", b'{"index":{},"create":{}}', b'{"other":{}}'],
+    "bulk, an index": [b"1"],
 }
 
 
-@pytest.mark.parametrize("parse", WRONG.values(), ids=WRONG)
-def test_errors_are_in_our_words(parse: Any) -> None:
+@pytest.mark.parametrize("form", FORMS_OF_JSON)
+def test_invalid_json_is_refused_in_our_words(form: str) -> None:
     """Not in those of the decoder: `Expected `array`, got `object` - at `$.streams``."""
-    with pytest.raises(BadRequest) as raised:
-        parse()
-    for word in ("Expected", "malformed", "`", "$", "codec", "recursion", "truncated"):
-        assert word not in raised.value.text
+    for body in NOT_JSON + WRONG_TYPES.get(form, []):
+        with pytest.raises(BadRequest) as raised:
+            FORMS_OF_JSON[form](body)
+        for word in ("Expected", "malformed", "`", "$", "codec", "recursion", "truncated"):
+            assert word not in raised.value.text
+    for text in (b'["\\ud800"]', b'["\xff"]'):  # stored as they are if they need not be decoded
+        with suppress(BadRequest):
+            FORMS_OF_JSON[form](text)
 
 
 def test_the_line_that_is_wrong_is_named() -> None:
     with pytest.raises(BadRequest, match="line 3 is not JSON"):
-        messages_of(b"1\n\nx\n", "application/x-ndjson", MAX_BYTES)
+        parse_messages(b"1\n\nx\n", "application/x-ndjson", MAX_BYTES)

@@ -17,7 +17,7 @@ with atheris.instrument_imports(include=["logd"]):
     from logd import batch
     from logd.errors import LogdError
     from logd.net.syslog_frames import MAX_FRAME_BYTES, Frames
-    from logd.web import elasticsearch_bulk, ingestion, loki, request_body
+    from logd.web import elasticsearch, ingestion, loki, request_body
     from logd.wire import requests
     from logd.wire.replies import NotLogd, Replies
 
@@ -97,11 +97,11 @@ def frames(data: bytes) -> None:
 def http(data: bytes) -> None:
     """Bodies of the routes that store: messages or a refusal."""
     for take in (
-        lambda: ingestion.messages_of(data, "application/json", 4096),
-        lambda: ingestion.messages_of(data, "application/x-ndjson", 4096),
-        lambda: loki.messages_of(data, 4096),
-        lambda: elasticsearch_bulk.Bulk(data, "web", 4096),
-        lambda: request_body._step(zlib.decompressobj(31), data, 4096),
+        lambda: ingestion.parse_messages(data, "application/json", 4096),
+        lambda: ingestion.parse_messages(data, "application/x-ndjson", 4096),
+        lambda: loki.parse_streams(data, 4096),
+        lambda: elasticsearch.BulkRequest(data, "web", 4096),
+        lambda: request_body._inflate_step(zlib.decompressobj(31), data, 4096),
         lambda: requests.where(data),
     ):
         try:

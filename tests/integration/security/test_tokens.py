@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from logd import Client
-from logd.web.reads import KEEP_ALIVE_MS
+from logd.web.server_sent_events import KEEP_ALIVE_MS
 from logd.wire.addresses import ConnectionLost
 from tests.integration.security.conftest import (
     ACCESS,

@@ -1,4 +1,4 @@
-"""A daemon with both doors, and curl."""
+"""A daemon with both listeners, and curl."""
 
 from __future__ import annotations
 
@@ -34,16 +34,8 @@ class Curl:
 
     def command(self, path: str, *options: str) -> list[str]:
         url = f"http://{self.daemon.http}{path}"
-        return [
-            "curl",
-            "--silent",
-            "--show-error",
-            "--globoff",
-            "--max-time",
-            str(HANG_S),
-            *options,
-            url,
-        ]
+        quiet = ["--silent", "--show-error", "--globoff", "--max-time", str(HANG_S)]
+        return ["curl", *quiet, *options, url]
 
     def __call__(self, path: str, *options: str, body: bytes | None = None) -> Answer:
         if body is not None:
@@ -65,7 +57,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 @pytest.fixture(scope="session")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One for all that send what must be refused: nothing is ever stored in it."""
+    """Shared by tests whose requests must be refused: nothing is ever stored in it."""
     with running(tmp_path_factory.mktemp("empty"), "--http-host", "127.0.0.1:0") as started:
         yield started
 

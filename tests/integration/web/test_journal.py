@@ -12,8 +12,8 @@ import pytest
 
 from logd import Client
 from tests.integration.web.conftest import Curl
+from tests.integration.web.raw_http import dial, one_answer, rest, status
 from tests.integration.web.shippers import process, program
-from tests.integration.web.test_hostile import dial, one_answer, rest, status
 from tests.support.daemon import HANG_S, Daemon, messages, running
 
 HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/vnd.fdo.journal\r\n"

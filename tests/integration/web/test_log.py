@@ -37,16 +37,6 @@ def test_the_same_bytes_as_over_tcp(curl: Curl, daemon: Daemon) -> None:
     assert answer.body == b"BATCHES 0 2 %d\r\n%s" % (len(stored), stored)
 
 
-def test_what_is_wrong_half_way_is_told_behind_what_was_right(curl: Curl) -> None:
-    answer = curl(
-        "/log", body=b"PUSH app 2\r\na\nPUSH ../x 2\r\nb\nPUSH app 2\r\nc\nNONSENSE\r\nPING\r\n"
-    )
-    first, second, third, fourth, end = answer.body.split(b"\r\n")
-    assert (first, third, end) == (b"OK 0 1", b"OK 1 1", b"")
-    assert second.startswith(b"ERR bad-topic ")
-    assert fourth.startswith(b"ERR unknown-command ")
-
-
 def test_a_body_that_ends_too_early_stores_nothing_of_its_last_command(curl: Curl) -> None:
     answer = curl("/log", body=b"PUSH app 2\r\na\nPUSH app 100\r\nb\n")
     assert answer.body == b"OK 0 1\r\n"

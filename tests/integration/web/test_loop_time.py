@@ -1,4 +1,4 @@
-"""No body delays another connection: the largest hostile bodies of every ingestion route.
+"""No request body delays another connection: the largest hostile bodies of every route that stores.
 
 While the daemon parses such a body, another connection sends PING; see `pinging.py`.
 """
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 import zstandard
 
-from tests.integration.web.test_hostile import dial, status
+from tests.integration.web.raw_http import dial, status
 from tests.support.daemon import HANG_S, Daemon, running
 from tests.support.pinging import Pinging
 
@@ -125,6 +125,10 @@ CASES = {
 }
 
 
+# A body is decompressed before it is parsed, whatever it contains.
+GZIP = ["empty lines", "JSON, numbers", "JSON, a string of escapes", "bulk, small documents"]
+
+
 @pytest.fixture(scope="module")
 def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     with running(tmp_path_factory.mktemp("victim"), "--http-host", "127.0.0.1:0") as daemon:
@@ -163,17 +167,14 @@ def posted(case: Case, encoding: str) -> bytes:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("encoding", ["identity", "gzip"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "encoding"),
+    [*((name, "identity") for name in CASES), *((name, "gzip") for name in GZIP)],
+)
 def test_no_http_body_delays_others(victim: Daemon, name: str, encoding: str) -> None:
     request = posted(CASES[name], encoding)
-    assert status(check(victim, lambda: start_of_answer(victim, request))) in (
-        200,
-        201,
-        204,
-        400,
-        413,
-    )
+    got = check(victim, lambda: start_of_answer(victim, request))
+    assert status(got) in (200, 201, 204, 400, 413)
 
 
 # Four deflate blocks with Huffman tables of their own that hold nothing, and a last one.
@@ -190,7 +191,7 @@ def test_a_gzip_body_that_takes_long_and_holds_nothing(victim: Daemon) -> None:
     head = "POST /topics/t HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     head += f"Content-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
     got = check(victim, lambda: start_of_answer(victim, head.encode() + body))
-    assert b"there is no message in the body" in got
+    assert b"the body contains no message" in got
 
 
 PUSHES = {

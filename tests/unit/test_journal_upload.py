@@ -10,8 +10,8 @@ import pytest
 
 from logd.batch import split_body
 from logd.errors import BadRequest, TooLarge
-from logd.web.batch_builder import Packed
-from logd.web.journal_export import MAX_ENTRY_BYTES, MAX_FIELDS, Entries
+from logd.web.batch_builder import PushBody
+from logd.web.journal_upload import MAX_ENTRY_BYTES, MAX_FIELDS, ExportParser
 
 
 def binary(name: bytes, value: bytes) -> bytes:
@@ -34,44 +34,44 @@ EXPECTED = [
 ]
 
 
-def values(*packed: Packed) -> list[Any]:
+def values(*packed: PushBody) -> list[Any]:
     return [
         json.loads(message)
         for one in packed
         if one.messages
-        for message in split_body(one.body, one.enc)
+        for message in split_body(one.data, one.enc)
     ]
 
 
-def feed(entries: Entries, body: bytes, size: int) -> list[Packed]:
+def feed(entries: ExportParser, body: bytes, size: int) -> list[PushBody]:
     return [entries.feed(body[at : at + size]) for at in range(0, len(body), size)]
 
 
 def test_an_entry_is_json_with_its_fields() -> None:
-    entries = Entries()
+    entries = ExportParser()
     assert values(entries.feed(STREAM), entries.finish()) == EXPECTED
     assert base64.b64decode("/woA") == b"\xff\n\0"
 
 
 def test_the_entries_do_not_depend_on_the_pieces() -> None:
     for cut in range(len(STREAM)):
-        entries = Entries()
+        entries = ExportParser()
         packed = [entries.feed(STREAM[:cut]), entries.feed(STREAM[cut:]), entries.finish()]
         assert values(*packed) == EXPECTED
-    entries = Entries()
+    entries = ExportParser()
     single = [entries.feed(STREAM[at : at + 1]) for at in range(len(STREAM))]
     assert values(*single, entries.finish()) == EXPECTED
     assert entries.held_bytes == 0
 
 
 def test_the_last_entry_may_lack_its_empty_line() -> None:
-    entries = Entries()
+    entries = ExportParser()
     assert values(entries.feed(b"A=1\n"), entries.finish()) == [{"A": "1"}]
 
 
 @pytest.mark.parametrize("rest", [b"A", b"A=1", b"A\n\1", binary(b"A", b"x")[:-1]])
 def test_half_an_entry_is_refused(rest: bytes) -> None:
-    entries = Entries()
+    entries = ExportParser()
     entries.feed(rest)
     with pytest.raises(BadRequest, match="in the middle of an entry"):
         entries.finish()
@@ -82,7 +82,7 @@ def test_half_an_entry_is_refused(rest: bytes) -> None:
 )
 def test_what_is_not_the_export_format_is_refused(body: bytes) -> None:
     with pytest.raises(BadRequest, match="journalctl -o export"):
-        Entries().feed(body)
+        ExportParser().feed(body)
 
 
 TOO_LARGE = {
@@ -98,11 +98,11 @@ TOO_LARGE = {
 @pytest.mark.parametrize("size", [1 << 16, 1 << 30])
 def test_an_entry_past_the_limits_is_refused(body: bytes, size: int) -> None:
     with pytest.raises(TooLarge):
-        feed(Entries(), body, size)
+        feed(ExportParser(), body, size)
 
 
 def test_an_entry_of_the_largest_size_is_taken() -> None:
-    entries = Entries()
+    entries = ExportParser()
     for value in (b"\x01", b"\xff"):
         body = binary(b"A", value * (MAX_ENTRY_BYTES - 100)) + b"\n"
         assert len(values(*feed(entries, body, 65536))) == 1

@@ -1,0 +1,144 @@
+"""Responses that consist of a topic's messages, produced one bounded step at a time.
+
+Before each step `ClientRead` checks that the client is connected and still has the right to read.
+A response that has begun cannot be refused: its connection is aborted, so that no client takes a
+part of the messages for all of them. Imports no route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from starlette.responses import StreamingResponse
+
+from logd.errors import LogdError, OutOfRange
+from logd.web.async_service import AsyncService
+from logd.web.batch_rendering import BatchRenderer, ReadPosition, RenderedPiece, RenderOptions
+from logd.web.read_threads import ReadThreads
+from logd.wire.commands import Batches
+from logd.wire.read_state import Gap, ReadState, Rewind
+from logd.wire.requests import Read
+
+READ_BYTES = 1 << 20  # of a topic that one READ plans
+_ABORT_S = 1.0  # the end of the connection cancels the response long before this
+
+
+class Disconnected(LogdError):
+    """Ends the work for a client that has disconnected."""
+
+
+class ClientRead:
+    """One client's read of a topic."""
+
+    def __init__(
+        self, service: AsyncService, threads: ReadThreads, client: str,
+        is_disconnected: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self.service, self.threads, self._is_disconnected = service, threads, is_disconnected
+        self._client = client
+        self._position: ReadPosition | None = None  # in the middle of a reply
+        self._verified = 0
+        self.gaps: list[Gap | Rewind] = []
+
+    @contextmanager
+    def open(self, options: RenderOptions) -> Iterator[None]:
+        """Lasts as long as the read; Busy if there are too many searches."""
+        with nullcontext() if options.pattern is None else self.threads.search(self._client):
+            try:
+                yield
+            finally:
+                self.threads.renderers.drop(self)
+
+    def has_more(self, reading: ReadState) -> bool:
+        return self._position is not None or not reading.is_done
+
+    def check(self, topic: str) -> None:
+        """Raise if the client has disconnected or has lost the right to read."""
+        if self._is_disconnected():
+            raise Disconnected("the client has disconnected")
+        self.service.check(Read(topic, "first", 1))
+
+    async def render(self, reading: ReadState, options: RenderOptions, left: int) -> RenderedPiece:
+        """The next piece of output, which may be empty; at most `left` messages."""
+        renderer = None
+        if self._position is None:
+            try:
+                renderer = await self._begin(reading, options, left)  # may wait for messages
+            except OutOfRange as error:
+                reading.refused(error)
+                return RenderedPiece(b"", 0, ReadPosition(0))
+        threads = self.threads
+        if options.pattern is None:
+            reserved = threads.reserve_read()
+        else:
+            reserved = threads.reserve_search(self._client)
+        async with reserved as thread:
+            self.check(options.topic)
+            renderer = renderer or threads.renderers.take(self)
+            renderer = renderer or await self._begin(reading, options, left)
+            try:
+                piece = await thread.run(renderer.step)
+            except BaseException:
+                renderer.is_cancelled = True
+                thread.call_when_done(renderer.close)
+                raise
+        self._verified = renderer.verified
+        self._position = None if renderer.is_done else renderer.position
+        if not renderer.is_done:
+            threads.renderers.put(self, renderer)
+        return piece
+
+    async def _begin(self, reading: ReadState, options: RenderOptions, left: int) -> BatchRenderer:
+        position = self._position
+        if position is not None:
+            reading.where = position.offset
+        read = reading.question()
+        assert isinstance(read, Read)  # never TAIL
+        if position is not None:  # in the middle of a reply there is nothing to wait for
+            read = read._replace(wait_ms=0)
+        if options.pattern is None:
+            read = read._replace(messages=min(read.messages, left))
+        planned = await self.service.planned(read)
+        reading.arrived(Batches(planned.offset, planned.messages, b""))
+        start = position or ReadPosition(planned.offset)
+        return BatchRenderer(planned, reading, options, start, left, self._verified, self.gaps)
+
+
+class MessageStream(StreamingResponse):
+    """A response that is in the set `streams` while it is being sent."""
+
+    def __init__(
+        self, streams: set[MessageStream], service: AsyncService, topic: str, first: bytes,
+        rest: AsyncGenerator[bytes, None], **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(self._pieces(), **options)
+        self._streams, self._service, self._topic = streams, service, topic
+        self._first, self._rest = [first], rest
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self._abort = scope["abort"]
+        self._streams.add(self)
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.discard(self)
+            await self._rest.aclose()
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        yield self._first.pop()  # not kept for as long as the response lasts
+        try:
+            async for piece in self._rest:
+                yield piece
+        except LogdError:
+            self._abort()
+            await asyncio.sleep(_ABORT_S)
+
+    def check_rights(self) -> None:
+        """After a reload: abort if the client may no longer read the topic."""
+        try:
+            self._service.check(Read(self._topic, 0, 1))
+        except LogdError:
+            self._abort()

@@ -1,0 +1,74 @@
+"""One HTTP request as route handlers see it: on whose behalf, for which topic, with which body.
+
+A handler takes a `HttpRequest` and returns a response, or raises a `LogdError`, which `logd.http`
+turns into one. This module imports no route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple, TypeVar
+
+from starlette.requests import Request
+
+from logd.batch import NO_ID
+from logd.errors import BadRequest
+from logd.protocol import Budget
+from logd.web import request_body
+from logd.web.async_service import AsyncService
+from logd.web.batch_builder import PushBody
+from logd.web.message_stream import MessageStream
+from logd.web.read_threads import ReadThreads
+from logd.wire.commands import Pushed
+from logd.wire.requests import Push, topic_name
+
+T = TypeVar("T")
+_INLINE_BYTES = 8 * 1024  # parsed in 2 ms at most, so a thread would take longer
+
+
+class HttpContext(NamedTuple):
+    """The parts of the daemon that all requests share."""
+
+    service: AsyncService
+    budget: Budget
+    threads: ReadThreads
+    streams: set[MessageStream]  # being sent
+
+
+class HttpRequest(Request):
+    def __init__(self, request: Request, context: HttpContext) -> None:
+        super().__init__(request.scope, request.receive)
+        self.context = context
+        self.service = context.service.by(request.scope.get("grant"))  # with the client's rights
+
+    @property
+    def topic(self) -> str:
+        """The topic in the path."""
+        return topic_name(self.path_params["topic"].encode("utf-8", "replace"))
+
+    @property
+    def client_address(self) -> str:
+        return self.client.host if self.client else ""
+
+    @property
+    def max_batch_bytes(self) -> int:
+        return self.service.service.config.max_batch_bytes
+
+    def open_body(self) -> AbstractAsyncContextManager[bytes]:
+        """The whole body, decompressed; its memory is returned to the budget at the end."""
+        context = self.context
+        return request_body.open_body(
+            self, self.max_batch_bytes, context.budget, context.service.compute
+        )
+
+    async def parse(self, body: bytes, work: Callable[[], T]) -> T:
+        """Run `work`, which parses the body: on a thread unless the body is small."""
+        return work() if len(body) <= _INLINE_BYTES else await self.service.compute(work)
+
+    async def push(self, topic: str, body: PushBody, id_: str = NO_ID) -> Pushed:
+        if not body.messages:
+            raise BadRequest("the body contains no message")
+        return await self.service.push(
+            Push(topic, body.data, body.enc, body.messages, body.sum, id_)
+        )
