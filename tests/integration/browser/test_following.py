@@ -102,7 +102,7 @@ def test_a_regular_expression_and_one_that_is_none(page: Page) -> None:
 def test_an_expression_that_takes_for_ever_costs_the_highlight_only(page: Page) -> None:
     page.push(page.topic, "a" * 60 + "!")
     page.show("&re=1&mark=(a%2B)%2B%24")
-    page.until(lambda: "Highlighting is off" in page.text("toast"))
+    page.until(lambda: "Highlighting is disabled" in page.text("toast"))
     page.push(page.topic, "still here")
     page.until(lambda: page.texts()[-1:] == ["still here"])
 

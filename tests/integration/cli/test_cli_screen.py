@@ -173,7 +173,7 @@ def test_a_bar_while_files_are_checked(
 ) -> None:
     terminal.type(f"clear; log-cli {command} --data-dir {many_batches}")
     terminal.drawn(rf"{label} {BAR} .* of \d+\.\d MB")
-    terminal.until(r"^app: sound, 120000 messages")
+    terminal.until(r"^app: ok, 120000 messages")
     assert terminal.done().splitlines()[-1] == "exit 0"
 
 
