@@ -22,11 +22,12 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 
 from bench import machine, markdown, peers, plots, rabbitmq, report
+from bench.compare import compare_rows
 from bench.measure import FULL, LOGD, QUICK, Result, Row, Setting, Sizes, run_row
 from bench.processes import ROOT, BenchError
 from bench.programs import build
 from bench.rows import ROWS
-from bench.storage_rows import BATCH_BYTES, MESSAGE_BYTES
+from bench.workloads import BATCH_BYTES, MESSAGE_BYTES
 
 BUILD_DIR = ROOT / "build" / "bench"
 PIPED_WIDTH = 100  # without a terminal, rich would fold the table at 80
@@ -52,6 +53,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--markdown", type=Path, metavar="FILE", help="put the results into this document"
+    )
+    parser.add_argument(
+        "--compare",
+        type=Path,
+        metavar="CHECKOUT",
+        help="measure logd alone, against logd of another checkout that has a .venv",
     )
     parser.add_argument(
         "--stored",
@@ -142,6 +149,10 @@ def bench(options: argparse.Namespace, console: Console) -> tuple[dict[str, str]
         if facts["filesystem"] == "tmpfs":
             console.print("the data lies in memory: what is written or synced here says nothing")
         rows = choose(options.only, full=options.full)
+        if options.compare:
+            if compare_rows(rows, setting, options.compare, console):
+                raise BenchError("some rows could not be compared")
+            return facts, []
         results = measure_all(rows, setting, console, partial(save_json, options.json, facts))
     return facts, results
 
@@ -189,8 +200,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` runs
     try:
         facts, results = stored(options.stored) if options.stored else bench(options, console)
-        report.show(console, results)
-        keep(options, console, facts, results)
+        if not options.compare:
+            report.show(console, results)
+            keep(options, console, facts, results)
     except KeyboardInterrupt:
         return 130
     except BenchError as error:

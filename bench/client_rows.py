@@ -6,7 +6,6 @@ fewer messages, since they take longer: what is compared is messages per second.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -16,9 +15,9 @@ from pathlib import Path
 
 from bench import peers, rabbitmq
 from bench.measure import LOGD, Contestants, Measure, Row, Sample, Setting, Skip, Target
-from bench.processes import run_json
+from bench.processes import python, run_json
 from bench.servers import started
-from bench.storage_rows import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
+from bench.workloads import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
 
 TOPIC = "clients"
 
@@ -129,8 +128,7 @@ def _run(
     setting: Setting, module: str, mode: str, peer: peers.Peer, topic: str, messages: int
 ) -> Sample:
     numbers = (messages, MESSAGE_BYTES, setting.seed)
-    command = [sys.executable, "-m", module, mode, peer.address, topic, *map(str, numbers)]
-    facts = run_json(command)
+    facts = run_json([python(), "-m", module, mode, peer.address, topic, *map(str, numbers)])
     return Sample(facts["per_second"], facts)
 
 

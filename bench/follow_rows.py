@@ -17,7 +17,7 @@ from bench.machine import allow_connections
 from bench.measure import LOGD, Contestants, Measure, Point, Row, Sample, Setting, Skip, Target
 from bench.programs import Follow, Load
 from bench.servers import SERVERS
-from bench.storage_rows import MESSAGE_BYTES, SETTLE_S, scratch
+from bench.workloads import MESSAGE_BYTES, SETTLE_S, scratch
 
 PACE = 1000  # pushes a second: a server that does nothing else rests nine tenths of the time
 LATENCY_TURNS = 4  # a tail needs more messages than a rate

@@ -13,12 +13,12 @@ from itertools import count
 from pathlib import Path
 
 from bench import peers
-from bench.aged import make_topic
 from bench.machine import allow_connections, resident_mb
 from bench.measure import LOGD, Contestants, Measure, Point, Row, Sample, Setting, Skip, Target
 from bench.programs import Load
 from bench.servers import push
-from bench.storage_rows import BATCH, MESSAGE_BYTES, batches_for, scratch
+from bench.sparse_topic import make_topic
+from bench.workloads import BATCH, MESSAGE_BYTES, batches_for, scratch
 
 GB = 1_000_000_000
 MB = 1_000_000

@@ -17,7 +17,7 @@ from pathlib import Path
 from bench import peers
 from bench.measure import LOGD, Contestants, Row, Sample, Setting, Skip, Target
 from bench.processes import ROOT, RUN_TIMEOUT_S, BenchError, environment
-from bench.storage_rows import BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
+from bench.workloads import BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
 
 BARE = "bare app"
 TOPIC_BYTES = 64 << 20  # wrk counts whole downloads only: several must fit into a turn

@@ -7,14 +7,13 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.processes import BenchError, running, wait_for
+from bench.processes import BenchError, is_comparing, python, running, wait_for
 from bench.programs import Load, Programs
 
 READY = r"ready tcp=[^ ]*?:(\d+)"
@@ -55,7 +54,7 @@ def logd(directory: Path, fsync: str) -> Iterator[Peer]:
 @contextmanager
 def logd_on(data: Path, log: Path, *flags: str) -> Iterator[Peer]:
     """A daemon on a data directory that may be there already."""
-    command: list[str | Path] = [sys.executable, "-m", "logd", "--data-dir", data]
+    command: list[str | Path] = [python(), "-m", "logd", "--data-dir", data]
     command += ["--host", "127.0.0.1:0", "--http-host", "127.0.0.1:0"]
     with _serving([*command, *flags], data, log) as peer:
         yield peer
@@ -97,7 +96,7 @@ def nats(directory: Path) -> Iterator[Peer]:
 @contextmanager
 def echo(directory: Path, request_bytes: int, *mode: str) -> Iterator[Peer]:
     data, log = _places(directory, "-".join(["echo", *mode]))
-    command = [sys.executable, "-m", "bench.echo", str(request_bytes), *mode]
+    command = [python(), "-m", "bench.echo", str(request_bytes), *mode]
     with _serving(command, data, log) as peer:
         yield peer
 
@@ -105,7 +104,7 @@ def echo(directory: Path, request_bytes: int, *mode: str) -> Iterator[Peer]:
 @contextmanager
 def http_echo(directory: Path) -> Iterator[Peer]:
     data, log = _places(directory, "http-echo")
-    with _serving([sys.executable, "-m", "bench.http_echo"], data, log) as peer:
+    with _serving([python(), "-m", "bench.http_echo"], data, log) as peer:
         yield peer
 
 
@@ -133,6 +132,8 @@ def versions() -> dict[str, str]:
 
 
 def _found(program: str) -> str | None:
+    if is_comparing():
+        return None
     return shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,8 +23,36 @@ class BenchError(Exception):
     """A row could not be measured; the text says why."""
 
 
+_compared: Path | None = None
+
+
+@contextmanager
+def comparing(directory: Path) -> Iterator[None]:
+    """Within it, logd and its clients are started from this checkout, and no other servers."""
+    global _compared
+    before, _compared = _compared, directory
+    try:
+        yield
+    finally:
+        _compared = before
+
+
+def is_comparing() -> bool:
+    return _compared is not None
+
+
+def checkout() -> Path:
+    """The checkout whose logd is measured."""
+    return _compared or ROOT
+
+
+def python() -> str:
+    """The interpreter that runs logd and the client programs."""
+    return sys.executable if checkout() == ROOT else str(checkout() / ".venv" / "bin" / "python")
+
+
 def environment() -> dict[str, str]:
-    """This process's own, without settings that would change the daemon under test."""
+    """The environment of this process, without settings of the daemon under test."""
     return {name: value for name, value in os.environ.items() if not name.startswith("LOGD_")}
 
 
@@ -35,7 +64,7 @@ def run_json(command: Sequence[str | Path]) -> Mapping[str, float]:
             command,
             capture_output=True,
             text=True,
-            cwd=ROOT,
+            cwd=checkout(),
             env=environment(),
             timeout=RUN_TIMEOUT_S,
             check=False,
@@ -62,7 +91,7 @@ def running(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            cwd=ROOT,
+            cwd=checkout(),
             env=environment() if variables is None else variables,
         )
     try:

@@ -15,7 +15,7 @@ from bench import peers
 from bench.measure import LOGD, Contestants, Measure, Row, Sample, Setting, Skip, Target
 from bench.programs import Load
 from bench.servers import push, pushing, throughput
-from bench.storage_rows import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
+from bench.workloads import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
 
 PAGE_BYTES = 4096
 MANY_TOPICS = 16

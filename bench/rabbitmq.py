@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.peers import Peer, free_port
-from bench.processes import ROOT, running, wait_for
+from bench.processes import ROOT, is_comparing, running, wait_for
 
 UNPACKED = ROOT / "build" / "rabbitmq"
 ERLANG = UNPACKED / "usr" / "lib" / "erlang"
@@ -38,7 +38,7 @@ exec "$BINDIR/erlexec" "$@"
 
 
 def missing() -> str | None:
-    if _server() and _binaries():
+    if _server() and _binaries() and not is_comparing():
         return None
     return "RabbitMQ is not unpacked in build/rabbitmq; `make bench-packages` does it"
 

@@ -10,7 +10,7 @@ from bench import peers
 from bench.measure import LOGD, Contestants, Measure, Row, Sample, Setting, Skip, Target
 from bench.processes import BenchError
 from bench.programs import Load
-from bench.storage_rows import BATCH, MESSAGE_BYTES, batches_for, scratch
+from bench.workloads import BATCH, MESSAGE_BYTES, batches_for, scratch
 
 READ_BYTES = 8 << 20  # of one READ; the server may give less
 MESSAGES = 1_000_000  # the generator asks for those from 100,000 on: six digits each

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,8 +16,8 @@ from pathlib import Path
 
 from bench import peers
 from bench.measure import LOGD, Contestants, Row, Sample, Setting, Skip, Target
-from bench.processes import ROOT, BenchError, environment
-from bench.storage_rows import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
+from bench.processes import BenchError, checkout, environment, python
+from bench.workloads import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
 
 TEXT = "text file"
 WARMING_TURNS = 6
@@ -82,10 +81,10 @@ def write_lines(peer: peers.Peer, topic: str, file: Path) -> None:
 def session(
     peer: peers.Peer, topic: str, file: Path
 ) -> Iterator[Callable[[str], dict[str, float]]]:
-    command = [sys.executable, "-m", "bench.spark_client", peer.address, topic, str(file)]
+    command = [python(), "-m", "bench.spark_client", peer.address, topic, str(file)]
     log = peer.directory / "spark.log"
     with log.open("wb") as errors, subprocess.Popen(
-        command, cwd=ROOT, env=environment() | {"SPARK_LOCAL_IP": "127.0.0.1"}, text=True,
+        command, cwd=checkout(), env=environment() | {"SPARK_LOCAL_IP": "127.0.0.1"}, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
     ) as process:  # fmt: skip
         assert process.stdin is not None

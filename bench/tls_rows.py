@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,8 +10,8 @@ from pathlib import Path
 
 from bench import peers
 from bench.measure import LOGD, Contestants, Row, Sample, Setting, Skip
-from bench.processes import run_json
-from bench.storage_rows import MESSAGE_BYTES, scratch
+from bench.processes import python, run_json
+from bench.workloads import MESSAGE_BYTES, scratch
 
 PLAIN = "plain"
 TOPIC = "secured"
@@ -38,8 +37,8 @@ def secured(setting: Setting, mode: str) -> Iterator[Contestants]:
 
             def measure(address: str, topic: str, mode: str = mode) -> Sample:
                 numbers = (setting.sizes.client_messages, MESSAGE_BYTES, setting.seed)
-                command = [sys.executable, "-m", "bench.python_client", mode, address, topic]
-                facts = run_json([*command, *map(str, numbers)])
+                words = ["bench.python_client", mode, address, topic, *map(str, numbers)]
+                facts = run_json([python(), "-m", *words])
                 return Sample(facts["per_second"] * MESSAGE_BYTES / 1e6, facts)
 
             def turn(address: str) -> Sample:

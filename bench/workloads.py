@@ -1,0 +1,28 @@
+"""The workloads that rows share: sizes of messages and batches, and a directory for data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.measure import Setting
+from bench.programs import Load
+
+MESSAGE_BYTES = 100
+BATCH_BYTES = 64 * 1024
+BATCH = Load(connections=16, message_bytes=MESSAGE_BYTES, batch_bytes=BATCH_BYTES)
+SETTLE_S = 0.3  # until the load has reached full speed
+
+
+@contextmanager
+def scratch(setting: Setting) -> Iterator[Path]:
+    """A temporary directory on the disk under test."""
+    with TemporaryDirectory(dir=setting.directory) as name:
+        yield Path(name)
+
+
+def batches_for(total_bytes: int, batch: Load = BATCH) -> Load:
+    return replace(batch, count=max(1, total_bytes // batch.body_bytes))
