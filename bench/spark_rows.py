@@ -27,9 +27,9 @@ SPLITS = 8
 def why_not() -> str | None:
     if find_spec("pyspark") is None:
         return "PySpark is not installed; `make bench` installs it"
-    from pyspark_logd.spark_session import why_no_java
+    from pyspark_logd.spark_session import java_problem
 
-    return why_no_java()
+    return java_problem()
 
 
 @contextmanager

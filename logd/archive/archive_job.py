@@ -30,10 +30,10 @@ from logd.archive.manifest import (
     new_commit,
 )
 from logd.archive.object_stores import ArchiveStore
-from logd.archive.offset_ranges import OffsetRange, count, joined, without
 from logd.client.client import Client
 from logd.errors import ArchiveError
 from logd.wire.addresses import Endpoint, Target, addresses
+from logd.wire.offset_ranges import OffsetRange, count, joined, without
 from logd.wire.text import counted
 
 if TYPE_CHECKING:

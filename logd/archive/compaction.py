@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from logd.archive import parquet
 from logd.archive.manifest import ArchivedFile
 from logd.archive.object_stores import ArchiveStore
-from logd.archive.offset_ranges import joined
 from logd.archive.parquet import FILE_BYTES, FILE_MESSAGES, ParquetFiles, ParquetRows, ParquetSource
+from logd.wire.offset_ranges import joined
 
 GROWING_FILES = 4  # of the newest hour, before they are worth a rewrite
 

@@ -22,13 +22,13 @@ from logd.archive import live_topics
 from logd.archive.archive_job import Say, StartSpark, read_ranges, sliced
 from logd.archive.manifest import ArchivedFile, Manifest, ManifestState
 from logd.archive.object_stores import ArchiveStore
-from logd.archive.offset_ranges import OffsetRange, count, without
 from logd.archive.parquet import ParquetSource
 from logd.archive.selection import TimeWindow, chosen
 from logd.archive.spark_session import explained
 from logd.client.client import Client
 from logd.errors import BadRequest, OutOfRange
 from logd.wire.addresses import Target
+from logd.wire.offset_ranges import OffsetRange, count, without
 
 if TYPE_CHECKING:
     import pyarrow as pa

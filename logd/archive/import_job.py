@@ -27,13 +27,13 @@ from logd.archive.archive_job import Say, StartSpark, sliced
 from logd.archive.import_push import ImportPush
 from logd.archive.manifest import ArchivedFile, Manifest, ManifestState
 from logd.archive.object_stores import ArchiveStore
-from logd.archive.offset_ranges import OffsetRange, common, count, without
 from logd.archive.parquet import ParquetSource
 from logd.archive.selection import TimeWindow, chosen
 from logd.client.client import Client
 from logd.errors import ArchiveError, NotFound
 from logd.wire.addresses import Target
 from logd.wire.commands import checked_topic
+from logd.wire.offset_ranges import OffsetRange, common, count, without
 from logd.wire.text import counted
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from time import monotonic, sleep
 
-from logd.archive.offset_ranges import OffsetRange
 from logd.batch import body_sum, encode_body
 from logd.client.backoff import RetryDeadline
 from logd.client.client import Client
 from logd.errors import Busy, NoSpace, NotFound, OutOfOrder, ShuttingDown
 from logd.wire import commands
 from logd.wire.addresses import ConnectionLost, Target
+from logd.wire.offset_ranges import OffsetRange
 from logd.wire.requests import Push
 
 BATCH_BYTES = 256 << 10

@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from logd.archive.offset_ranges import OffsetRange, joined
 from logd.archive.parquet import ParquetSource
 from logd.batch import GAP
 from logd.client.client import Client
 from logd.errors import Faulted, NotFound, OutOfRange
+from logd.wire.offset_ranges import OffsetRange, joined
 from logd.wire.read_state import check
 from logd.wire.requests import At
 

@@ -20,8 +20,8 @@ from typing import Literal
 import msgspec
 
 from logd.archive.object_stores import ArchiveStore
-from logd.archive.offset_ranges import OffsetRange, common, count, joined
 from logd.errors import ArchiveError
+from logd.wire.offset_ranges import OffsetRange, common, count, joined
 
 COMMITS = "_commits"
 EVERY = 64  # commits, then one that has everything: so that no reader reads more than these

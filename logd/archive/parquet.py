@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 from logd.archive.manifest import ArchivedFile
 from logd.archive.object_stores import ArchiveStore
-from logd.archive.offset_ranges import OffsetRange
 from logd.errors import ArchiveError
+from logd.wire.offset_ranges import OffsetRange
 from logd.wire.read_state import Batch
 
 FILE_BYTES = 128 << 20  # of messages: a task holds one file, compressed, in memory

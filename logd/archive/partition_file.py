@@ -22,12 +22,12 @@ from logd.archive.manifest import (
     new_commit,
 )
 from logd.archive.object_stores import ArchiveStore
-from logd.archive.offset_ranges import OffsetRange, common, count, joined, without
 from logd.archive.parquet import ParquetFiles, ParquetSource
 from logd.batch import GAP, scan
 from logd.errors import ArchiveError, DamagedBatch, DataDirError
 from logd.storage.disk import File as LogFile
 from logd.storage.recovery import read_meta
+from logd.wire.offset_ranges import OffsetRange, common, count, joined, without
 from logd.wire.read_state import Batch, split
 
 _TRIES = 5

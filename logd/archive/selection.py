@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from logd.archive.manifest import ArchivedFile, ManifestState
 from logd.archive.object_stores import ArchiveStore
-from logd.archive.offset_ranges import OffsetRange, joined
 from logd.archive.parquet import EVER_MS, ParquetSource, offsets_between
 from logd.errors import NotFound
+from logd.wire.offset_ranges import OffsetRange, joined
 
 
 def chosen(

@@ -104,9 +104,9 @@ def check_installed(*names: str) -> None:
 
 
 def check_java() -> None:
-    from pyspark_logd.spark_session import why_no_java
+    from pyspark_logd.spark_session import java_problem
 
-    if reason := why_no_java():
+    if reason := java_problem():
         raise SparkError(reason)
 
 

@@ -25,10 +25,10 @@ def why_not() -> str | None:
         import pandas  # noqa: F401
         import pyarrow  # noqa: F401
 
-        from pyspark_logd.spark_session import why_no_java
+        from pyspark_logd.spark_session import java_problem
     except ImportError as error:
         return f"{error}; `make pipeline` installs it"
-    return why_no_java()
+    return java_problem()
 
 
 WHY_NOT = why_not()

@@ -15,9 +15,9 @@ from logd.archive import live_topics
 from logd.archive.archive_job import ArchiveCounts, Archiver
 from logd.archive.manifest import Manifest
 from logd.archive.object_stores import ArchiveStore, open_store
-from logd.archive.offset_ranges import OffsetRange
 from logd.archive.partition_file import archive_partition
 from logd.errors import NotFound
+from logd.wire.offset_ranges import OffsetRange
 from tests.integration.archive import old_topics
 from tests.integration.archive.conftest import Start
 from tests.integration.archive.reading import archived, check, files, first_kept

@@ -18,8 +18,8 @@ from logd.archive.manifest import (
     new_commit,
 )
 from logd.archive.object_stores import ArchiveStore, open_store
-from logd.archive.offset_ranges import OffsetRange
 from logd.errors import ArchiveError
+from logd.wire.offset_ranges import OffsetRange
 
 
 def file(first: int, next_: int, topic: str = "app") -> ArchivedFile:

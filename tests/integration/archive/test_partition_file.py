@@ -16,11 +16,11 @@ import pytest
 from logd import Client
 from logd.archive.manifest import Manifest
 from logd.archive.object_stores import ArchiveStore, open_store
-from logd.archive.offset_ranges import OffsetRange
 from logd.archive.partition_file import archive_partition
 from logd.batch import encode_header
 from logd.errors import ArchiveError, DamagedBatch
 from logd.storage import disk
+from logd.wire.offset_ranges import OffsetRange
 from tests.integration.archive import old_topics
 from tests.integration.archive.object_store import ObjectServer
 from tests.integration.archive.reading import archived, check, first_kept

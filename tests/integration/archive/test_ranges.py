@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logd.archive.offset_ranges import OffsetRange, common, count, joined, without
+from logd.wire.offset_ranges import OffsetRange, common, count, joined, without
 
 ranges = st.lists(st.builds(OffsetRange, st.integers(0, 30), st.integers(0, 30)), max_size=6)
 
