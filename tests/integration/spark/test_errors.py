@@ -56,7 +56,7 @@ def test_what_load_says(spark: Any, daemon: Daemon, kind: str) -> None:
 
 def test_a_directory_that_is_not_there(spark: Any) -> None:
     reader = spark.read.format("logd").options(dataDir="/no/such", subscribe="app")
-    assert said(reader.load) == "dataDir /no/such is no directory on this machine"
+    assert said(reader.load) == "dataDir /no/such is not a directory on this machine"
 
 
 def test_a_port_where_something_else_answers(spark: Any, tmp_path: Path) -> None:
