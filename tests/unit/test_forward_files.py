@@ -917,7 +917,7 @@ def test_one_forwarder_per_state_directory_and_one_topic(tmp_path: Path) -> None
     with pytest.raises(DataDirError, match="belongs to topic app"):
         StateDir(tmp_path, "other").load()
     (tmp_path / "state.json").write_bytes(b"{")
-    with pytest.raises(DataDirError, match="put back a copy"):
+    with pytest.raises(DataDirError, match="restore a copy"):
         StateDir(tmp_path, "app").load()
 
 

@@ -38,9 +38,9 @@ collect_ignore_glob = ["test_[!hr]*.py", "test_round_trip.py"] if WHY_NOT else [
 @pytest.fixture(scope="session")
 def session() -> Iterator[Any]:
     """Spark, started once: that takes longer than most tests."""
-    from logd.archive.spark_session import session
+    from logd.archive.job_session import job_session
 
-    with session("logd tests", "local[2]") as spark:
+    with job_session("logd tests", "local[2]") as spark:
         spark.conf.set("spark.sql.shuffle.partitions", "2")
         yield spark
 

@@ -142,7 +142,7 @@ def test_other_rows_are_stored_all_the_same(
     found = stored(daemon.address, "app")
     assert found[:1000] == first
     assert found[1000:] == second[500:]
-    assert "other rows than in an earlier try" in caplog.text
+    assert "the rows differ from an earlier attempt" in caplog.text
 
 
 def test_without_a_name_it_is_stored_each_time(daemon: Daemon) -> None:
