@@ -1,7 +1,7 @@
-"""What is measured of Python clients: logd's, beside redis-py, nats-py and rstream.
+"""Rows about Python clients: logd's, compared with redis-py, nats-py and rstream.
 
-Each client runs in a process of its own, and each server is started for the row. The others get
-fewer messages, since they take longer: what is compared is messages per second.
+Each client runs in its own process, and each server is started for the row. Other clients get fewer
+messages, since they are slower; messages per second are compared.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ BESIDE = (Target(40.0, beside="redis-py"), Target(100.0, beside="nats-py"))
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A client of another server, and the modes of its program by contestant."""
+    """A client of another server, and the modes of its program, by contestant."""
 
     module: str
-    library: str  # what has to be importable
-    missing: Callable[[], str | None]  # why its server cannot run
+    library: str  # the Python package
+    missing: Callable[[], str | None]  # why the server cannot run
     serve: Callable[[Path], AbstractContextManager[peers.Peer]]
     write_modes: Mapping[str, str]
     read_modes: Mapping[str, str]
@@ -88,7 +88,7 @@ def writer(setting: Setting) -> Iterator[Contestants]:
 
 @contextmanager
 def reader(setting: Setting, mode: str) -> Iterator[Contestants]:
-    """All read a topic from its start; the others' is written before the first turn."""
+    """All read a topic from its start. It is written before the first turn."""
     whole = replace(BATCH, batch_bytes=BATCH_BYTES // MESSAGE_BYTES * MESSAGE_BYTES)
     total_bytes = setting.sizes.client_messages * MESSAGE_BYTES + whole.batch_bytes
     with scratch(setting) as place, ExitStack() as stack:
@@ -105,7 +105,7 @@ def reader(setting: Setting, mode: str) -> Iterator[Contestants]:
 def _beside(
     setting: Setting, other: Other, place: Path, stack: ExitStack, *, fill: bool
 ) -> dict[str, Measure | Skip]:
-    """Its contestants; those who read find their topic filled."""
+    """The contestants of another client, after writing the topic that they read."""
     modes = other.read_modes if fill else other.write_modes
     peer = started(other.why_not, partial(other.serve, place), stack)
     if isinstance(peer, Skip):

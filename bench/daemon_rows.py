@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from bench.machine import resident_mb
 from bench.measure import LOGD, Contestants, Row, Sample, Setting, Target
 from bench.processes import BenchError, checkout, environment, python, run_json
 from bench.programs import Load
-from bench.workloads import MESSAGE_BYTES, SETTLE_S, batches_for, scratch
+from bench.workloads import MESSAGE_BYTES, SETTLE_S, batches_for, measure_under_load, scratch
 
 PARTITIONS = 1000
 
@@ -81,7 +80,7 @@ def start_with_partitions(setting: Setting) -> Iterator[Contestants]:
 
 @contextmanager
 def check(setting: Setting) -> Iterator[Contestants]:
-    """The scan behind `log-cli check`, over a topic that is in the page cache."""
+    """The scan of `log-cli check`, for a topic in the page cache."""
     from logd.offline import integrity
 
     with scratch(setting) as place:
@@ -113,16 +112,7 @@ def beside_load(setting: Setting, mode: str) -> Iterator[Contestants]:
             facts = run_json([python(), "-m", "bench.steady", mode, peer.address, str(seconds)])
             return Sample(facts["p99_us"], facts)
 
-        def loaded() -> Sample:
-            pushes = threading.Thread(
-                target=setting.programs.load, args=("logd", peer.port, load), daemon=True
-            )
-            pushes.start()
-            time.sleep(SETTLE_S)
-            sample = alone()
-            pushes.join()
-            return sample
-
+        loaded = partial(measure_under_load, setting, "logd", peer.port, load, alone)
         yield {LOGD: loaded, "alone": alone}
 
 

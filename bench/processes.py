@@ -1,4 +1,4 @@
-"""Processes that the benchmark starts, and stops by their own id whatever happens in between."""
+"""Starts processes and always stops them, and selects the checkout that is measured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLL_S = 0.001
 
 
 class BenchError(Exception):
-    """A row could not be measured; the text says why."""
+    """A row could not be measured. The text is the reason."""
 
 
 _compared: Path | None = None
@@ -57,7 +57,7 @@ def environment() -> dict[str, str]:
 
 
 def run_json(command: Sequence[str | Path]) -> Mapping[str, float]:
-    """Run a program that ends by itself and prints one line of JSON."""
+    """Run a program that prints one line of JSON."""
     name = " ".join(Path(str(part)).name for part in command[:2])
     try:
         done = subprocess.run(
@@ -81,9 +81,9 @@ def run_json(command: Sequence[str | Path]) -> Mapping[str, float]:
 def running(
     command: Sequence[str | Path], log: Path, variables: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A server with its output in `log`: a pipe that nobody empties would block it.
+    """A server with its output in `log`, since a full pipe would block it.
 
-    `variables` are its whole environment, where it is not to have this process's own.
+    `variables` replaces the environment of this process.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -103,7 +103,7 @@ def running(
 def wait_for(
     process: subprocess.Popen[bytes], log: Path, pattern: str, timeout_s: float = READY_TIMEOUT_S
 ) -> re.Match[str]:
-    """The match of `pattern` in what the server has said, as soon as it is there."""
+    """Wait until `pattern` matches the output of the server."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         said = log.read_text(errors="replace")

@@ -1,6 +1,6 @@
-"""What is measured of the Spark data source, beside Spark reading the same lines from a file.
+"""Rows about the Spark data source, compared with Spark reading the same lines from a file.
 
-Both run in one session, in turn. Before the first turn each has run until Java has compiled it.
+Both run in one session, in turn, after warming up until Java has compiled both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def why_not() -> str | None:
 
 @contextmanager
 def filled(setting: Setting) -> Iterator[tuple[peers.Peer, str, int]]:
-    """A daemon, and in it a topic of so many messages of even size."""
+    """A daemon with a topic of messages of equal size; yields the topic and their number."""
     whole = replace(BATCH, batch_bytes=BATCH_BYTES // MESSAGE_BYTES * MESSAGE_BYTES)
     load = batches_for(setting.sizes.client_messages * MESSAGE_BYTES, whole)
     with scratch(setting) as place, peers.logd(place, "interval") as peer:
@@ -68,7 +68,7 @@ def counting(setting: Setting) -> Iterator[Contestants]:
 
 
 def write_lines(peer: peers.Peer, topic: str, file: Path) -> None:
-    """The messages of a topic as a text file, which bodies are without their headers."""
+    """Write the messages of a topic to a text file: the bodies without headers."""
     from logd.batch import reading, scan
 
     with file.open("wb") as lines:
@@ -99,7 +99,7 @@ def session(
             facts: dict[str, float] = json.loads(line)
             return facts
 
-        yield ask  # its input ends behind this, and so does it
+        yield ask  # then its input ends, and it exits
 
 
 @contextmanager

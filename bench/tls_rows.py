@@ -1,4 +1,4 @@
-"""What TLS and a token cost: logd's Python clients with both, beside the same without."""
+"""Rows about the cost of TLS and tokens: Python clients of logd with and without both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ACCESS = f'[tokens.bench]\ntoken = "{TOKEN}"\nread = ["*"]\nwrite = ["*"]\n'
 
 @contextmanager
 def secured(setting: Setting, mode: str) -> Iterator[Contestants]:
-    """Each on a daemon of its own, with the same settings but for these."""
+    """Each uses its own daemon, otherwise with the same settings."""
     if find_spec("trustme") is None:
         yield {LOGD: Skip("the Python package trustme, which makes certificates, is not installed")}
         return
@@ -51,7 +51,7 @@ def secured(setting: Setting, mode: str) -> Iterator[Contestants]:
 
 
 def _secrets(directory: Path) -> tuple[str, ...]:
-    """Certificates and a token; the daemon's flags for them. Its clients find theirs by name."""
+    """Create certificates and a token; returns the options of the daemon."""
     import trustme
 
     ca = trustme.CA()
