@@ -128,6 +128,14 @@ class CompressedFile:
         self._file.close()
 
 
+def identity_of(path: str) -> Identity | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def is_compressed_name(name: str) -> bool:
     """Whether the name is that of a compressed file, also in formats that cannot be read here."""
     return name.endswith((*DECOMPRESSORS, ".zst", ".Z", ".lz4", ".zip"))

@@ -27,18 +27,12 @@ from logd.forward.file_content import (
     checksum_of,
     fingerprint_of,
     fingerprints_match,
+    identity_of,
     starts_with,
     tail_at,
 )
 from logd.forward.paths import MatchedPaths
-from logd.forward.registry import (
-    JUST_NOW,
-    START,
-    FileCheckpoint,
-    FileRegistry,
-    FileState,
-    SourceFile,
-)
+from logd.forward.registry import JUST_NOW, START, FileCheckpoint, FileState, Registry, SourceFile
 from logd.forward.rotated_files import DirectoryChanging, DirectoryEntry, Generations, not_older
 
 KEEP_FINISHED = 8  # finished files of a path, to recognize compressed ones with odd times
@@ -53,30 +47,28 @@ class MatchedFiles(NamedTuple):
     is_taken: bool = False  # the file at the path is a renamed file of another path
 
 
-def match_files(registry: FileRegistry, base: str, matched: MatchedPaths) -> MatchedFiles:
+def match_files(registry: Registry, base: str, matched: MatchedPaths) -> MatchedFiles:
     """Find the known files of `base`, and new ones. Raises DirectoryChanging."""
     known = registry.of(base)
     floor_ns = max((source.mtime_ns for source in known), default=registry.looked_ns)
-    searched_ns = [source.mtime_ns - SLACK_NS for source in known if _may_be_searched(source)]
+    times_ns = [source.mtime_ns - SLACK_NS for source in known if _may_be_searched(source)]
     identities = {source.identity for source in known}
-    seen = rotated_files.open_generations(
-        base, min([floor_ns, *searched_ns]), identities, matched.paths
-    )
+    since_ns = min([floor_ns, *times_ns])
+    seen = rotated_files.open_generations(base, since_ns, identities, matched.paths)
     with registry.lock:
         return _FileMatching(registry, base, known, seen, floor_ns, matched).run()
 
 
 def _may_be_searched(source: SourceFile) -> bool:
     """Whether it may have to be searched by its content: not if it is rotated and open."""
-    return source.state is FileState.current or (
-        source.state is FileState.rotated and source.content is None
-    )
+    is_open_rotated = source.state is FileState.rotated and source.content is not None
+    return source.state is not FileState.finished and not is_open_rotated
 
 
 class _FileMatching:
     def __init__(
         self,
-        registry: FileRegistry,
+        registry: Registry,
         base: str,
         known: list[SourceFile],
         seen: Generations,
@@ -109,11 +101,8 @@ class _FileMatching:
         for entry in self._free:
             if entry.content.identity != source.identity:
                 continue
-            if (
-                entry.is_base
-                and source.state is FileState.finished
-                and not _is_renamed_back(entry, source)
-            ):
+            is_finished = source.state is FileState.finished
+            if entry.is_base and is_finished and not _is_renamed_back(entry, source):
                 return  # the inode was reused
             if not entry.is_base and source.content is None and not source.is_known:
                 return  # it was empty and closed: nothing identifies it
@@ -194,10 +183,8 @@ class _FileMatching:
 
     def _read_before(self, entry: DirectoryEntry) -> FileCheckpoint:
         """How far it was read for another path, if it was closed there and has grown since."""
-        known = [
-            s for s in self._of_other_paths(entry) if s.checkpoint.position >= FINGERPRINT_BYTES
-        ]
-        return max((source.checkpoint for source in known if holds(entry, source)), default=START)
+        read = [source.checkpoint for source in self._of_other_paths(entry) if holds(entry, source)]
+        return max((each for each in read if each.position >= FINGERPRINT_BYTES), default=START)
 
     def _of_other_paths(self, entry: DirectoryEntry) -> list[SourceFile]:
         """The known files of other paths with this inode."""
@@ -242,10 +229,8 @@ class _FileMatching:
         content = bound[0] if bound else base.content
         assert content is not None
         fingerprint = fingerprint_of(content.read(0, FINGERPRINT_BYTES))
-        is_same = (
-            content.size() >= base.size and fingerprint[: len(base.fingerprint)] == base.fingerprint
-        )
-        if not is_same or (base.size and not base.fingerprint):
+        has_start = fingerprint[: len(base.fingerprint)] == base.fingerprint
+        if content.size() < base.size or not has_start or (base.size and not base.fingerprint):
             rotated_files.close(self._free)
             raise DirectoryChanging(self._base)
 
@@ -253,9 +238,8 @@ class _FileMatching:
 
     def _forget(self, lost: list[SourceFile]) -> list[SourceFile]:
         """Remove lost files and the oldest finished ones; the lost ones that had unread bytes."""
-        reported = [
-            s for s in lost if s.state is not FileState.finished and s.size > s.checkpoint.position
-        ]
+        unread = [s for s in lost if s.size > s.checkpoint.position]
+        reported = [source for source in unread if source.state is not FileState.finished]
         for source in lost:
             source.state = FileState.finished
         there = self._matched.identities
@@ -279,15 +263,26 @@ class _FileMatching:
 
 def holds(entry: DirectoryEntry, source: SourceFile) -> bool:
     """Whether the file has the content that was read from `source` so far."""
-    if entry.size < source.checkpoint.position or not fingerprints_match(
-        entry.fingerprint, source.fingerprint
-    ):
-        return False
     position, checksum = source.checkpoint
+    if entry.size < position or not fingerprints_match(entry.fingerprint, source.fingerprint):
+        return False
     try:
         return checksum_of(tail_at(entry.content, position)) == checksum
     except UNREADABLE:
         return False
+
+
+def is_known_file(registry: Registry, path: str) -> bool:
+    """Whether the file at this path is a known one, possibly of another path."""
+    identity = identity_of(path)
+    sources = [source for source in registry.sources.values() if source.identity == identity]
+    entry = rotated_files.open_plain(path) if sources else None
+    if entry is None:
+        return any(source.content is not None for source in sources)
+    try:
+        return any(is_same_file(entry, source) for source in sources)
+    finally:
+        entry.content.close()
 
 
 def is_same_file(entry: DirectoryEntry, source: SourceFile) -> bool:
@@ -311,12 +306,9 @@ def is_intact(source: SourceFile) -> bool:
     content = source.content
     assert content is not None
     fingerprint = fingerprint_of(content.read(0, FINGERPRINT_BYTES))
-    if (
-        content.size() < max(source.at, source.size)
-        or fingerprint[: len(source.fingerprint)] != source.fingerprint
-    ):
+    if fingerprint[: len(source.fingerprint)] != source.fingerprint:
         return False
-    if tail_at(content, source.at) != source.tail:
+    if content.size() < max(source.at, source.size) or tail_at(content, source.at) != source.tail:
         return False
     source.fingerprint = fingerprint
     return True
@@ -332,21 +324,18 @@ def _proves_copy(entry: DirectoryEntry, content: Content, slack_ns: int) -> bool
 
 def _attach(source: SourceFile, entry: DirectoryEntry) -> None:
     """Read the known file from this entry, unless it is already open."""
+    position = source.checkpoint.position
     source.fingerprint = max(source.fingerprint, entry.fingerprint, key=len)
     source.size = entry.size
     if source.seen != entry.stamp:
         source.seen, source.grown_s = entry.stamp, JUST_NOW
     if source.content is not None and source.content.identity == entry.content.identity:
         entry.content.close()
-    elif (
-        source.state is FileState.finished
-        and entry.size <= source.checkpoint.position
-        and not entry.is_base
-    ):
+    elif source.state is FileState.finished and not entry.is_base and entry.size <= position:
         entry.content.close()  # it has no unread bytes
     else:
         source.close()
         source.content = entry.content
-        source.at = source.checkpoint.position
+        source.at = position
         source.tail = tail_at(entry.content, source.at)
         source.grown_s, source.searched = JUST_NOW, 0

@@ -17,26 +17,20 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from logd.forward.file_content import Content, Identity, Stamp, checksum_of, tail_at
-from logd.forward.file_matching import MatchedFiles, is_same_file
+from logd.forward.file_matching import MatchedFiles, is_known_file
 from logd.forward.lines import LineLimits, last_line_start
-from logd.forward.path_reader import PathReader, RotationTimeouts, identity_of
+from logd.forward.path_reader import PathReader, RotationTimeouts
 from logd.forward.paths import NO_MATCHES, PathPatterns, UnmatchedPatterns
 from logd.forward.registry import (
     MAX_NOTE_BYTES,
     FileCheckpoint,
-    FileRegistry,
     FileState,
+    Registry,
     SourceFile,
     encode_note,
     restored,
 )
-from logd.forward.rotated_files import (
-    file_time_ns,
-    is_gone,
-    is_rotated_name,
-    list_generations,
-    open_plain,
-)
+from logd.forward.rotated_files import file_time_ns, is_gone, is_rotated_name, list_generations
 from logd.forward.spooled_output import SpoolContents, SpooledLines
 from logd.forward.state_directory import EMPTY, StateDir
 from logd.wire.text import counted
@@ -105,7 +99,7 @@ class _Batch:
 class InitialState(NamedTuple):
     """The state at the start."""
 
-    registry: FileRegistry
+    registry: Registry
     is_first_run: bool
 
 
@@ -242,19 +236,9 @@ class Forwarder:
         bases = {*self._matched.paths, *here}
         for path in self._matched.paths:
             of_another = any(is_rotated_name(base, path) for base in bases)
-            if not of_another and (path in self._readers or not self._is_known(path)):
+            is_read = path in self._readers
+            if not of_another and (is_read or not is_known_file(self._registry, path)):
                 yield path
-
-    def _is_known(self, path: str) -> bool:
-        identity = identity_of(path)
-        sources = [s for s in self._registry.sources.values() if s.identity == identity]
-        entry = open_plain(path) if sources else None
-        if entry is None:
-            return any(source.content is not None for source in sources)
-        try:
-            return any(is_same_file(entry, source) for source in sources)
-        finally:
-            entry.content.close()
 
     def _rotated_away(self) -> Iterator[str]:
         """Paths without a file, whose first file was created and rotated since `looked_ns`.
@@ -264,7 +248,7 @@ class Forwarder:
         since_ns = self._registry.looked_ns
         for path in self._options.patterns.plain():
             if path not in self._matched.paths and any(
-                listed.mtime_ns >= since_ns and not self._is_known(listed.path)
+                listed.mtime_ns >= since_ns and not is_known_file(self._registry, listed.path)
                 for listed in list_generations(path)
             ):
                 yield path
@@ -365,14 +349,13 @@ def _skip_to_end(source: SourceFile, content: Content, limits: LineLimits) -> No
     source.checkpoint = FileCheckpoint(source.at, checksum_of(source.tail))
 
 
-def _drop_gone(registry: FileRegistry, elsewhere: Collection[Identity]) -> None:
+def _drop_gone(registry: Registry, elsewhere: Collection[Identity]) -> None:
     """Remove paths whose files are all finished and gone."""
     for base in {source.base for source in registry.sources.values()}:
         sources = registry.of(base)
-        is_done = all(
-            s.state is FileState.finished and s.identity not in elsewhere for s in sources
-        )
-        if is_done and is_gone(base):
+        is_finished = all(source.state is FileState.finished for source in sources)
+        is_elsewhere = any(source.identity in elsewhere for source in sources)
+        if is_finished and not is_elsewhere and is_gone(base):
             with registry.lock:
                 for source in sources:
                     registry.drop(source)

@@ -14,11 +14,11 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from logd.forward.file_content import UNREADABLE, Identity, Stamp
+from logd.forward.file_content import UNREADABLE, Identity, Stamp, identity_of
 from logd.forward.file_matching import MatchedFiles, is_intact, match_files
 from logd.forward.lines import FileChunk, LineLimits, read_chunk
 from logd.forward.paths import MatchedPaths
-from logd.forward.registry import JUST_NOW, FileRegistry, FileState, SourceFile
+from logd.forward.registry import JUST_NOW, FileState, Registry, SourceFile
 from logd.forward.rotated_files import DirectoryChanging
 
 RETRY_S = 5.0  # before a file that could not be opened is opened again
@@ -33,7 +33,7 @@ class RotationTimeouts(NamedTuple):
 
 class PathReader:
     def __init__(
-        self, base: str, registry: FileRegistry, limits: LineLimits, timeouts: RotationTimeouts
+        self, base: str, registry: Registry, limits: LineLimits, timeouts: RotationTimeouts
     ) -> None:
         self.base = base
         self.queue: list[SourceFile] = []  # open files, oldest first
@@ -106,12 +106,8 @@ class PathReader:
         return True
 
     def _is_current_known(self) -> bool:
-        current = self.current
-        return (
-            current is None
-            or current.content is None
-            or _is_known(current, current.content.stamp())
-        )
+        file = self.current
+        return file is None or file.content is None or _is_known(file, file.content.stamp())
 
     def _match_files(self, now_s: float, matched: MatchedPaths) -> MatchedFiles | None:
         before = identity_of(self.base)
@@ -218,11 +214,3 @@ def _is_known(current: SourceFile, stamp: Stamp) -> bool:
     An empty file cannot be identified: it may have been written, copied and truncated meanwhile.
     """
     return stamp == current.seen or (current.size > 0 and is_intact(current))
-
-
-def identity_of(path: str) -> Identity | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino

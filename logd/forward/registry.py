@@ -6,7 +6,7 @@ notes to the snapshot gives exactly the positions of the batches. Positions in n
 applying a note again changes nothing.
 
 The reading thread advances positions; the sending thread saves the snapshot before it removes
-batches. `FileRegistry.lock` protects the set of files and is never held while waiting.
+batches. `Registry.lock` protects the set of files and is never held while waiting.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SourceFile:
 
 
 @dataclass(slots=True)
-class FileRegistry:
+class Registry:
     """All files, and the checkpoints of the batch that is being written to the spool."""
 
     sources: dict[int, SourceFile] = field(default_factory=dict)
@@ -121,9 +121,9 @@ class FileRegistry:
         return {"as_of": last, "looked_ns": looked_ns, "next_id": next_id, "sources": saved}
 
 
-def restored(snapshot: dict[str, Any], notes: Iterable[tuple[int, str]]) -> FileRegistry:
+def restored(snapshot: dict[str, Any], notes: Iterable[tuple[int, str]]) -> Registry:
     """The registry of a snapshot, after applying the notes of later batches."""
-    registry = FileRegistry(next_id=snapshot["next_id"], looked_ns=snapshot["looked_ns"])
+    registry = Registry(next_id=snapshot["next_id"], looked_ns=snapshot["looked_ns"])
     for saved in snapshot["sources"]:
         source = _restored_source(saved)
         registry.sources[source.id] = source
@@ -133,10 +133,7 @@ def restored(snapshot: dict[str, Any], notes: Iterable[tuple[int, str]]) -> File
 
 
 def encode_note(checkpoints: dict[int, FileCheckpoint]) -> str:
-    return "at=" + ",".join(
-        f"{id}:{checkpoint.position}:{checkpoint.checksum}"
-        for id, checkpoint in checkpoints.items()
-    )
+    return "at=" + ",".join(f"{id}:{at}:{checksum}" for id, (at, checksum) in checkpoints.items())
 
 
 def decode_note(note: str) -> dict[int, FileCheckpoint]:
