@@ -68,7 +68,7 @@ def test_a_port_where_something_else_answers(spark: Any, tmp_path: Path) -> None
 def test_a_schema_with_other_columns(spark: Any, daemon: Daemon) -> None:
     push(daemon.address, "app", [b"x"])
     frame = logd(spark.read, daemon.address, "app").schema("value string").load()
-    assert said(frame.count).startswith("logd has no column value string; it has topic string, ")
+    assert said(frame.count).startswith("logd has no column value string; the columns are topic string, ")
 
 
 def test_what_a_writer_says(spark: Any) -> None:
