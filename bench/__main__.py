@@ -1,6 +1,6 @@
-"""`python -m bench`: build, measure, report.
+"""`python -m bench`: builds programs, measures rows, and reports results.
 
-Whatever it starts it stops, and the data it writes it removes.
+It stops all processes that it starts and removes the data that it writes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 
 from bench import machine, markdown, peers, plots, rabbitmq, report
+from bench.compare import compare_rows
 from bench.measure import FULL, LOGD, QUICK, Result, Row, Setting, Sizes, run_row
 from bench.processes import ROOT, BenchError
 from bench.programs import build
 from bench.rows import ROWS
-from bench.storage_rows import BATCH_BYTES, MESSAGE_BYTES
+from bench.workloads import BATCH_BYTES, MESSAGE_BYTES
 
 BUILD_DIR = ROOT / "build" / "bench"
 PIPED_WIDTH = 100  # without a terminal, rich would fold the table at 80
@@ -38,33 +39,39 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--only",
         metavar="PATTERN",
         action="append",
-        help="a row, or all whose names begin with or match this; may be given again",
+        help="a row, or all whose names start with or match this; may be repeated",
     )
-    parser.add_argument("--full", action="store_true", help="the rest of the grid of pushes too")
-    parser.add_argument("--list", action="store_true", help="show the rows and stop")
+    parser.add_argument("--full", action="store_true", help="include all combinations of pushes")
+    parser.add_argument("--list", action="store_true", help="list the rows and exit")
     parser.add_argument("--quick", action="store_true", help="less work, one repetition")
-    parser.add_argument("--repeat", type=int, help="turns of each row (3; quick: 1)")
-    parser.add_argument("--seed", type=int, default=1774, help="of the message bytes")
-    parser.add_argument("--dir", type=Path, help="where to write data (build/bench)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample here too")
+    parser.add_argument("--repeat", type=int, help="repetitions of each row (3; quick: 1)")
+    parser.add_argument("--seed", type=int, default=1774, help="seed of the message bytes")
+    parser.add_argument("--dir", type=Path, help="directory for data (build/bench)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples to this file")
     parser.add_argument(
-        "--plots", type=Path, metavar="DIR", help="for pictures (build/bench/plots)"
+        "--plots", type=Path, metavar="DIR", help="directory for plots (build/bench/plots)"
     )
     parser.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="put the results into this document"
+        "--markdown", type=Path, metavar="FILE", help="write the results to this document"
+    )
+    parser.add_argument(
+        "--compare",
+        type=Path,
+        metavar="CHECKOUT",
+        help="measure logd alone, against logd of another checkout that has a .venv",
     )
     parser.add_argument(
         "--stored",
         type=Path,
         metavar="FILE",
         action="append",
-        help="measure nothing: show what --json wrote; may be given again",
+        help="show results that --json wrote, without measuring; may be repeated",
     )
     return parser.parse_args(arguments)
 
 
 def choose(patterns: Sequence[str] | None, *, full: bool = False) -> list[Row]:
-    """Those that are named, begin with a pattern or match it. Some are left out unless named."""
+    """The rows that are named, or whose names start with or match a pattern."""
     usual = [row for row in ROWS if full or not row.full]
     if patterns is None:
         return usual
@@ -113,7 +120,7 @@ def check_room(setting: Setting) -> None:
 def measure_all(
     rows: Sequence[Row], setting: Setting, console: Console, save: Callable[[list[Result]], None]
 ) -> list[Result]:
-    """`save` is called after each row: what was measured is not lost with what comes later."""
+    """`save` is called after each row, so that a later failure does not lose results."""
     results: list[Result] = []
     for row in rows:
         start = time.monotonic()
@@ -140,8 +147,12 @@ def bench(options: argparse.Namespace, console: Console) -> tuple[dict[str, str]
         for fact, value in facts.items():
             console.print(f"{fact}: {value}", markup=False, highlight=False)
         if facts["filesystem"] == "tmpfs":
-            console.print("the data lies in memory: what is written or synced here says nothing")
+            console.print("the data is on tmpfs: results of writes and syncs are meaningless")
         rows = choose(options.only, full=options.full)
+        if options.compare:
+            if compare_rows(rows, setting, options.compare, console):
+                raise BenchError("some rows could not be compared")
+            return facts, []
         results = measure_all(rows, setting, console, partial(save_json, options.json, facts))
     return facts, results
 
@@ -152,7 +163,7 @@ def save_json(path: Path | None, facts: dict[str, str], results: list[Result]) -
 
 
 def stored(paths: Sequence[Path]) -> tuple[dict[str, str], list[Result]]:
-    """What earlier runs found; where a row is in several, the last one counts."""
+    """The results of earlier runs; the last one of each row."""
     facts: dict[str, str] = {}
     results: dict[str, Result] = {}
     for path in paths:
@@ -165,7 +176,7 @@ def stored(paths: Sequence[Path]) -> tuple[dict[str, str], list[Result]]:
 def keep(
     options: argparse.Namespace, console: Console, facts: dict[str, str], results: list[Result]
 ) -> None:
-    """Everything that is left in files."""
+    """Write JSON, plots and Markdown."""
     save_json(options.json, facts, results)
     drawn: list[Path] = []
     directory = options.plots or BUILD_DIR / "plots"
@@ -189,8 +200,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` runs
     try:
         facts, results = stored(options.stored) if options.stored else bench(options, console)
-        report.show(console, results)
-        keep(options, console, facts, results)
+        if not options.compare:
+            report.show(console, results)
+            keep(options, console, facts, results)
     except KeyboardInterrupt:
         return 130
     except BenchError as error:

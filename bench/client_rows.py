@@ -1,12 +1,11 @@
-"""What is measured of Python clients: logd's, beside redis-py, nats-py and rstream.
+"""Rows about Python clients: logd's, compared with redis-py, nats-py and rstream.
 
-Each client runs in a process of its own, and each server is started for the row. The others get
-fewer messages, since they take longer: what is compared is messages per second.
+Each client runs in its own process, and each server is started for the row. Other clients get fewer
+messages, since they are slower; messages per second are compared.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -16,9 +15,9 @@ from pathlib import Path
 
 from bench import peers, rabbitmq
 from bench.measure import LOGD, Contestants, Measure, Row, Sample, Setting, Skip, Target
-from bench.processes import run_json
+from bench.processes import python, run_json
 from bench.servers import started
-from bench.storage_rows import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
+from bench.workloads import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
 
 TOPIC = "clients"
 
@@ -27,11 +26,11 @@ BESIDE = (Target(40.0, beside="redis-py"), Target(100.0, beside="nats-py"))
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A client of another server, and the modes of its program by contestant."""
+    """A client of another server, and the modes of its program, by contestant."""
 
     module: str
-    library: str  # what has to be importable
-    missing: Callable[[], str | None]  # why its server cannot run
+    library: str  # the Python package
+    missing: Callable[[], str | None]  # why the server cannot run
     serve: Callable[[Path], AbstractContextManager[peers.Peer]]
     write_modes: Mapping[str, str]
     read_modes: Mapping[str, str]
@@ -89,7 +88,7 @@ def writer(setting: Setting) -> Iterator[Contestants]:
 
 @contextmanager
 def reader(setting: Setting, mode: str) -> Iterator[Contestants]:
-    """All read a topic from its start; the others' is written before the first turn."""
+    """All read a topic from its start. It is written before the first turn."""
     whole = replace(BATCH, batch_bytes=BATCH_BYTES // MESSAGE_BYTES * MESSAGE_BYTES)
     total_bytes = setting.sizes.client_messages * MESSAGE_BYTES + whole.batch_bytes
     with scratch(setting) as place, ExitStack() as stack:
@@ -106,7 +105,7 @@ def reader(setting: Setting, mode: str) -> Iterator[Contestants]:
 def _beside(
     setting: Setting, other: Other, place: Path, stack: ExitStack, *, fill: bool
 ) -> dict[str, Measure | Skip]:
-    """Its contestants; those who read find their topic filled."""
+    """The contestants of another client, after writing the topic that they read."""
     modes = other.read_modes if fill else other.write_modes
     peer = started(other.why_not, partial(other.serve, place), stack)
     if isinstance(peer, Skip):
@@ -129,8 +128,7 @@ def _run(
     setting: Setting, module: str, mode: str, peer: peers.Peer, topic: str, messages: int
 ) -> Sample:
     numbers = (messages, MESSAGE_BYTES, setting.seed)
-    command = [sys.executable, "-m", module, mode, peer.address, topic, *map(str, numbers)]
-    facts = run_json(command)
+    facts = run_json([python(), "-m", module, mode, peer.address, topic, *map(str, numbers)])
     return Sample(facts["per_second"], facts)
 
 

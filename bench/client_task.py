@@ -1,24 +1,29 @@
-"""What the client programs share: their arguments, their messages, and the line they end with.
+"""Shared by the client programs: their arguments, their messages, and the line that they print.
 
 python -m bench.<program> MODE ADDRESS TOPIC MESSAGES MESSAGE_BYTES SEED
 
-A program tries each of its ways to do the same work, checks each against the count and the bytes
-that must come of it, and says the rate of the best one, with all the others as facts.
+A program has several ways to do the same work. It tries each, checks the number of messages and
+bytes, and prints the rate of the fastest one as JSON, with the others as facts.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import string
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, repeat
+from typing import Any
 
-DISTINCT = 1000  # messages that are made; they are sent over and over
+import uvloop
 
-Way = Callable[["Task"], float]  # does the work, returns the seconds it took
+DISTINCT = 1000  # messages that are generated; they are sent repeatedly
+WAIT_S = 60.0  # the limit of any wait
+
+Way = Callable[["Task"], float]  # does the work and returns the seconds that it took
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +37,11 @@ class Task:
 
     @property
     def value_bytes(self) -> int:
-        """Of one message: one byte short, since a stored line ends in LF."""
+        """The length of a message without its LF."""
         return self.message_bytes - 1
 
     def values(self) -> Iterator[bytes]:
-        """Every message in turn; call it before the clock starts, for the first ones are made."""
+        """All messages. Call this before the clock starts: it generates the distinct ones."""
         letters = string.ascii_letters + string.digits
         chance = random.Random(self.seed)
         block = [
@@ -54,16 +59,30 @@ class Task:
             raise SystemExit(f"{self.mode}: read {seen} messages of {seen_bytes} B, not {expected}")
 
 
-def task_from_arguments() -> Task:
+def run(modes: Mapping[str, Mapping[str, Way]]) -> None:
+    """Try every way of the mode in the arguments, and print the best rate."""
     mode, address, topic, *numbers = sys.argv[1:]
-    return Task(mode, address, topic, *map(int, numbers))
-
-
-def run(task: Task, ways: Mapping[str, Way]) -> None:
-    """Try every way, and print the best rate."""
-    rates = {name: task.messages / way(task) for name, way in ways.items()}
+    task = Task(mode, address, topic, *map(int, numbers))
+    rates = {name: task.messages / way(task) for name, way in modes[mode].items()}
     print(json.dumps({"messages": task.messages, "per_second": max(rates.values())} | rates))
 
 
-def sizes(values: Iterable[bytes]) -> int:
-    return sum(map(len, values))
+def on_uvloop(work: Callable[[Task], Coroutine[Any, Any, float]]) -> Way:
+    def way(task: Task) -> float:
+        elapsed: float = uvloop.run(work(task))
+        return elapsed
+
+    return way
+
+
+class Acknowledgements:
+    """Counts acknowledgements, which may arrive in any order."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.more = asyncio.Event()
+
+    async def reach(self, count: int) -> None:
+        while self.count < count:
+            self.more.clear()
+            await asyncio.wait_for(self.more.wait(), WAIT_S)

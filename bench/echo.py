@@ -1,11 +1,11 @@
-"""A bare uvloop server: what an event loop in Python costs before any logging is done.
+"""A bare uvloop server: the cost of a Python event loop alone.
 
 python -m bench.echo REQUEST_BYTES [BODY_BYTES | fan]
 
-It knows the length of a request beforehand, looks at no byte of it, and answers each with the same
-line, or with a reply to READ that has so many bytes behind it. As a fan it also hands what it gets
-on to every other connection, and greets each of them, so that they know when they are taken up. No
-server on this loop that reads its requests can be faster. Run in a process of its own.
+It knows the length of a request, does not parse it, and replies with a constant line, or with a
+reply to READ with a body of BODY_BYTES. As a fan it also forwards its input to all other
+connections, after greeting each so that the client knows that it is connected. No server on this
+loop that parses requests can be faster. It runs in its own process.
 """
 
 from __future__ import annotations

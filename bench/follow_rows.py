@@ -1,13 +1,11 @@
-"""What is measured of time: how long a push takes, how soon a follower has it, how many can follow.
+"""Rows about latency: acknowledged pushes, delivery to followers, and many followers.
 
-Latencies are taken by `follow.c`, which sends at a fixed pace whether or not it was answered. So a
-server that stands still for a moment is charged for every message that should have gone then.
+`follow.c` measures latencies. It sends at a fixed rate even if replies are late, so a server that
+stalls is charged for every message that should have been sent meanwhile.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -17,16 +15,16 @@ from bench.machine import allow_connections
 from bench.measure import LOGD, Contestants, Measure, Point, Row, Sample, Setting, Skip, Target
 from bench.programs import Follow, Load
 from bench.servers import SERVERS
-from bench.storage_rows import MESSAGE_BYTES, SETTLE_S, scratch
+from bench.workloads import MESSAGE_BYTES, SETTLE_S, measure_under_load, scratch
 
-PACE = 1000  # pushes a second: a server that does nothing else rests nine tenths of the time
-LATENCY_TURNS = 4  # a tail needs more messages than a rate
+PACE = 1000  # pushes per second; the server is idle nine tenths of the time
+LATENCY_TURNS = 4  # tail latencies need more messages than rates
 FAN = "fan"
 
 
 @contextmanager
 def fan_out(setting: Setting, followers: int) -> Iterator[Contestants]:
-    """Each message is pushed when all have had the one before."""
+    """Each message is pushed when all followers have received the previous one."""
     allow_connections(followers)
     with scratch(setting) as place, ExitStack() as stack:
 
@@ -53,7 +51,7 @@ def fan_out(setting: Setting, followers: int) -> Iterator[Contestants]:
 def latencies(
     setting: Setting, of: str, fsync: str, loaded: bool, beside: tuple[str, ...]
 ) -> Iterator[Contestants]:
-    """`of`: "ack", or "follow" for what one follower sees. An echo has its round trip for both."""
+    """`of` is "ack", or "follow" for delivery to one follower. An echo measures round trips."""
     with scratch(setting) as place, ExitStack() as stack:
         contestants: dict[str, Measure | Skip] = {}
         for name in (LOGD, *beside):
@@ -68,7 +66,7 @@ def latencies(
             kind = "ack" if name == "echo" else of
             measure: Measure = partial(_latency, setting, name, peer, shape, _names(""), kind)
             if loaded:
-                measure = partial(_in_a_crowd, setting, name, peer, measure)
+                measure = partial(_under_load, setting, name, peer, measure)
             contestants[name] = measure
         yield contestants
 
@@ -93,23 +91,15 @@ def _latency(
     return Sample(percentiles["p50_us"], {**facts, **percentiles})
 
 
-def _in_a_crowd(setting: Setting, name: str, peer: peers.Peer, measure: Measure) -> Sample:
-    """While 16 others push to another topic as fast as they are answered."""
+def _under_load(setting: Setting, name: str, peer: peers.Peer, measure: Measure) -> Sample:
+    """While 16 connections push to another topic as fast as possible."""
     seconds = LATENCY_TURNS * setting.sizes.seconds + setting.sizes.warmup_s + 2 * SETTLE_S
     load = Load(16, 1, MESSAGE_BYTES, topic="crowd").lasting(seconds, 0)
-    protocol = SERVERS[name].protocol
-    crowd = threading.Thread(
-        target=setting.programs.load, args=(protocol, peer.port, load), daemon=True
-    )
-    crowd.start()
-    time.sleep(SETTLE_S)
-    sample = measure()
-    crowd.join()
-    return sample
+    return measure_under_load(setting, SERVERS[name].protocol, peer.port, load, measure)
 
 
 def _names(prefix: str) -> Iterator[str]:
-    """A new topic for each turn, all names of one length."""
+    """A new topic for each turn; all names have the same length."""
     return (f"{prefix}{turn:04d}" for turn in range(10000))
 
 

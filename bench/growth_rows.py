@@ -1,4 +1,4 @@
-"""What grows with what: a start with size, memory with use, the cost of a push with age."""
+"""Rows about growth: start by size, memory by use, and the cost of a push by the size of a log."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from itertools import count
 from pathlib import Path
 
 from bench import peers
-from bench.aged import make_topic
 from bench.machine import allow_connections, resident_mb
 from bench.measure import LOGD, Contestants, Measure, Point, Row, Sample, Setting, Skip, Target
 from bench.programs import Load
 from bench.servers import push
-from bench.storage_rows import BATCH, MESSAGE_BYTES, batches_for, scratch
+from bench.sparse_topic import make_topic
+from bench.workloads import BATCH, MESSAGE_BYTES, batches_for, scratch
 
 GB = 1_000_000_000
 MB = 1_000_000
@@ -30,7 +30,7 @@ YOUNG_BYTES = 1 * GB
 
 @contextmanager
 def clean_start(setting: Setting, size: int) -> Iterator[Contestants]:
-    """After a clean stop, beside a daemon without data, and Redis with the same messages."""
+    """After a clean stop, compared with an empty daemon and Redis with the same messages."""
     small = size <= 100 * MB
     with scratch(setting) as place, ExitStack() as stack:
         data = place / "logd"
@@ -80,14 +80,14 @@ def _redis_start(setting: Setting, stack: ExitStack, place: Path, size: int) -> 
 
 @contextmanager
 def recovery(setting: Setting, size: int) -> Iterator[Contestants]:
-    """After a kill, with nothing synced since the newest file began; beside a clean start of it."""
+    """After a kill, with an unsynced newest file, compared with a clean start."""
     load = batches_for(int(size * setting.sizes.share))
     with scratch(setting) as place:
         turns, data = count(), place / "logd"
 
         def recover() -> Sample:
             turn = next(turns)
-            shutil.rmtree(data, ignore_errors=True)  # of the turn before
+            shutil.rmtree(data, ignore_errors=True)  # of the previous turn
             data.mkdir()
             with peers.logd_on(data, place / f"{turn}-filled.log", "--fsync", "never") as peer:
                 setting.programs.load("logd", peer.port, load)
@@ -105,46 +105,46 @@ def recovery(setting: Setting, size: int) -> Iterator[Contestants]:
 
 @contextmanager
 def memory_of_connections(setting: Setting, connections: int) -> Iterator[Contestants]:
-    """Resident, with so many connections that have said PING and stay."""
+    """Resident memory with open connections that have sent PING."""
     allow_connections(connections)
 
-    def rest(peer: peers.Peer) -> Sample:
+    def measure(peer: peers.Peer) -> Sample:
         with ExitStack() as stack:
             for _ in range(connections):
-                line = stack.enter_context(socket.create_connection(("127.0.0.1", peer.port)))
-                line.sendall(b"PING\r\n")
-                line.recv(64)
+                client = stack.enter_context(socket.create_connection(("127.0.0.1", peer.port)))
+                client.sendall(b"PING\r\n")
+                client.recv(64)
             return Sample(resident_mb(peer.pid))
 
     with scratch(setting) as place:
-        yield _both(place, rest)
+        yield _logd_and_redis(place, measure)
 
 
 @contextmanager
 def memory_of_topics(setting: Setting, topics: int) -> Iterator[Contestants]:
-    """Resident, after one message to each of so many topics."""
+    """Resident memory after one message to each topic."""
 
-    def rest(peer: peers.Peer) -> Sample:
+    def measure(peer: peers.Peer) -> Sample:
         load = Load(topics=topics, count=topics)
         protocol = "redis" if peer.directory.name == "redis" else "logd"
         setting.programs.load(protocol, peer.port, load)
         return Sample(resident_mb(peer.pid))
 
     with scratch(setting) as place:
-        yield _both(place, rest)
+        yield _logd_and_redis(place, measure)
 
 
-def _both(place: Path, rest: Callable[[peers.Peer], Sample]) -> Contestants:
-    """A server of its own for each turn: memory that was used once stays."""
+def _logd_and_redis(place: Path, measure: Callable[[peers.Peer], Sample]) -> Contestants:
+    """A new server for each turn, since memory is not returned after use."""
     turns = count()
 
     def ours() -> Sample:
         with peers.logd(place / str(next(turns)), "interval") as peer:
-            return rest(peer)
+            return measure(peer)
 
     def theirs() -> Sample:
         with peers.redis(place / str(next(turns)), "everysec") as peer:
-            return rest(peer)
+            return measure(peer)
 
     missing = peers.redis_missing()
     return {LOGD: ours, "redis": Skip(missing) if missing else theirs}
@@ -155,7 +155,7 @@ def _both(place: Path, rest: Callable[[peers.Peer], Sample]) -> Contestants:
 
 @contextmanager
 def age(setting: Setting, size: int) -> Iterator[Contestants]:
-    """The time a 4 KB batch takes at the end of a log of this size, beside one of 1 GB."""
+    """The time of a 4 KB batch at the end of a log of this size, compared with one of 1 GB."""
     shape = Load(16, 1, MESSAGE_BYTES, 4096, topic="old")
     load = shape.lasting(2 * setting.sizes.seconds, setting.sizes.warmup_s)
 

@@ -1,7 +1,7 @@
-"""A bare starlette application on uvicorn: the ceiling for HTTP in this language.
+"""A bare starlette application on uvicorn: the upper limit for HTTP in Python.
 
-python -m bench.http_echo: says on which port it listens. It takes bodies and answers a constant
-line; what is downloaded from it lies in memory.
+python -m bench.http_echo prints its port. It accepts bodies and replies with a constant line;
+downloads come from memory.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def main() -> None:
         Route("/streamed/{size}", streamed),
         Route("/whole/{size}", whole),
     ]
-    settings = uvicorn.Config(  # as logd has it: else the ratio would measure settings
+    settings = uvicorn.Config(  # the settings of logd
         Starlette(routes=routes), http="httptools", ws="none", lifespan="off", log_config=None,
         access_log=False, server_header=False, date_header=False, proxy_headers=False,
     )  # fmt: skip

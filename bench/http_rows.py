@@ -1,7 +1,6 @@
-"""What is measured of HTTP, with wrk: logd beside a bare application on the same server.
+"""Rows about HTTP, measured with wrk: logd compared with a bare application on uvicorn.
 
-The bare one parses nothing, stores nothing and reads no files: the ratio is what logd costs on top
-of HTTP itself.
+The bare application parses and stores nothing, so the ratio is the cost of logd on top of HTTP.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from pathlib import Path
 from bench import peers
 from bench.measure import LOGD, Contestants, Row, Sample, Setting, Skip, Target
 from bench.processes import ROOT, RUN_TIMEOUT_S, BenchError, environment
-from bench.storage_rows import BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
+from bench.workloads import BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
 
 BARE = "bare app"
-TOPIC_BYTES = 64 << 20  # wrk counts whole downloads only: several must fit into a turn
+TOPIC_BYTES = 64 << 20  # wrk counts only complete downloads: a turn must have several
 RAW_BYTES = 8 << 20  # of one response of whole batches
 _SCRIPT = ROOT / "bench" / "wrk.lua"
 
@@ -50,7 +49,7 @@ def wrk(url: str, seconds: float, connections: int, body: Path | None = None) ->
 
 @contextmanager
 def posts(setting: Setting, body_bytes: int) -> Iterator[Contestants]:
-    """One push in each request, on 16 connections that are kept."""
+    """One push per request, on 16 persistent connections."""
     if reason := wrk_missing():
         yield {LOGD: Skip(reason)}
         return
@@ -71,7 +70,7 @@ def posts(setting: Setting, body_bytes: int) -> Iterator[Contestants]:
 
 @contextmanager
 def downloads(setting: Setting, form: str) -> Iterator[Contestants]:
-    """A topic out of the page cache, over one connection."""
+    """A topic in the page cache, over one connection."""
     if reason := wrk_missing():
         yield {LOGD: Skip(reason)}
         return

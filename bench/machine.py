@@ -1,4 +1,4 @@
-"""What the figures depend on, apart from the code: printed with every run."""
+"""Describes the machine and the versions that results depend on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def package_version(name: str) -> str:
 
 
 def filesystem(path: Path) -> str:
-    """The type of the filesystem that holds `path`: that of its longest mount point."""
+    """The type of the file system of `path`: that of its longest mount point."""
     best, kind = Path("/"), "unknown"
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, mount, this_kind, *_ = line.split(" ")
@@ -49,7 +49,7 @@ def resident_mb(pid: int) -> float:
 
 
 def allow_connections(wanted: int) -> None:
-    """For this process and those that it starts: often only 1,024 descriptors are allowed."""
+    """Raise the limit of descriptors, often 1,024, for this process and its children."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard > wanted + SPARE_FILES:
         enough = max(soft, wanted + SPARE_FILES)

@@ -1,7 +1,4 @@
-"""Results as a section of a document: written by the program, so that nobody types a figure.
-
-A document keeps a place for it, between two comments; whatever stands there is replaced.
-"""
+"""Writes results to a document, between two comments. Text between these is replaced."""
 
 from __future__ import annotations
 
@@ -20,12 +17,14 @@ END = "<!-- end of results -->"
 def put(
     document: Path, facts: Mapping[str, str], results: Sequence[Result], plots: Sequence[Path]
 ) -> None:
-    """Replace what stands between the marks; without such a document, make one."""
+    """Replace the text between the comments; create the document if it does not exist."""
     found = document.read_text() if document.exists() else f"{BEGIN}\n{END}\n"
     before, begin, rest = found.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise BenchError(f"{document} has no place for results: a line {BEGIN}, and {END} below it")
+        raise BenchError(
+            f"{document} has no place for results: it needs a line {BEGIN} and a line {END}"
+        )
     lines = section(facts, results, [os.path.relpath(plot, document.parent) for plot in plots])
     text = "\n".join(lines)
     document.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
@@ -50,7 +49,7 @@ def section(
 
 
 def _rows(result: Result) -> Iterator[list[str]]:
-    """One for each contestant; the first one says what the row is."""
+    """One per contestant; the first one describes the row."""
     for name in result.samples:
         first = name == LOGD
         yield [

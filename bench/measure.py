@@ -1,8 +1,8 @@
-"""Rows, their targets, and the order of measuring.
+"""Rows, their targets, and the order of measurements.
 
-A row has contestants, logd first. They are measured in turn, over and over, so that whatever else
-the machine is doing falls on all of them; a ratio is taken within each turn, and the median and the
-extremes of those are what is reported.
+A row has contestants, logd first. They are measured in turn, repeatedly, so that other work of the
+machine affects all of them. Ratios are taken within each turn; their median and extremes are
+reported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOGD = "logd"
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much work a run does."""
+    """The amount of work of a run."""
 
     repeat: int
     seconds: float
@@ -31,8 +31,8 @@ class Sizes:
     push_bytes: int
     topic_bytes: int
     client_messages: int
-    peer_messages: int  # of clients that take many times as long
-    share: float = 1.0  # of the sizes that a row's name gives: a quick run takes less
+    peer_messages: int  # for clients that are much slower
+    share: float = 1.0  # of the sizes in the names of rows
 
 
 FULL = Sizes(3, 1.25, 0.25, 2 << 30, 2 << 30, 5_000_000, 60_000)
@@ -41,7 +41,7 @@ QUICK = Sizes(1, 0.5, 0.1, 256 << 20, 256 << 20, 1_000_000, 30_000, share=0.1)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What every row needs to run."""
+    """The parameters of all rows."""
 
     programs: Programs
     sizes: Sizes
@@ -52,7 +52,7 @@ class Setting:
 @dataclass(frozen=True, slots=True)
 class Sample:
     value: float  # in the row's unit
-    facts: Mapping[str, float] = field(default_factory=dict)  # all the program said
+    facts: Mapping[str, float] = field(default_factory=dict)  # everything that the program reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ Opening = Callable[[Setting], AbstractContextManager[Contestants]]
 class Target:
     bound: float
     at_most: bool = False
-    beside: str | None = None  # the contestant that a ratio is taken to; None: the value itself
+    beside: str | None = None  # the contestant to compare with; None: the value itself
 
     def met(self, value: float) -> bool:
         return value <= self.bound if self.at_most else value >= self.bound
@@ -77,11 +77,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where a row stands on a line that a plot draws through several of them."""
+    """The position of a row on a line of a plot."""
 
     plot: str
     line: str
-    at: float  # on the plot's x axis
+    at: float  # on the x axis
     x_axis: str
 
 
@@ -92,16 +92,16 @@ class Row:
     unit: str
     open: Opening
     target: Target | None = None
-    more: tuple[Target, ...] = ()  # where it is held against several
-    ceiling: str | None = None  # the contestant that does only what has to be done
+    more: tuple[Target, ...] = ()  # further targets
+    ceiling: str | None = None  # the contestant that does only the unavoidable work
     point: Point | None = None
-    full: bool = False  # left out unless everything is asked for
+    full: bool = False  # only with --full
 
     def targets(self) -> tuple[Target, ...]:
         return (self.target, *self.more) if self.target else self.more
 
     def aim(self, beside: str | None) -> Target | None:
-        """What is wanted beside this contestant; None for the value itself."""
+        """The target for the ratio to this contestant, or for the value itself."""
         return next((target for target in self.targets() if target.beside == beside), None)
 
 
@@ -123,7 +123,7 @@ class Result:
         return spread([sample.value for sample in self.samples[contestant]])
 
     def ratio(self, contestant: str, of: str = LOGD) -> Spread:
-        """logd, or whoever is named, over the contestant, turn by turn."""
+        """The values of `of` divided by those of the contestant, turn by turn."""
         pairs = zip(self.samples[of], self.samples[contestant], strict=True)
         return spread([ours.value / theirs.value for ours, theirs in pairs])
 
@@ -135,7 +135,7 @@ class Result:
         return [name for name in self.samples if name != LOGD]
 
     def met(self, target: Target) -> bool | None:
-        """None where there is nothing to hold against it."""
+        """None if it cannot be decided."""
         if self.failure or (target.beside or LOGD) not in self.samples:
             return None
         value = self.ratio(target.beside) if target.beside else self.values(LOGD)
@@ -152,7 +152,7 @@ def run_row(row: Row, setting: Setting) -> Result:
         with row.open(setting) as contestants:
             _take_turns(contestants, setting.sizes.repeat, result)
     except (BenchError, OSError, subprocess.SubprocessError) as error:
-        result.failure = str(error)  # the other rows go on
+        result.failure = str(error)  # the other rows are still measured
     return result
 
 
@@ -166,7 +166,7 @@ def _take_turns(contestants: Contestants, repeat: int, result: Result) -> None:
     for _ in range(repeat):
         turn: dict[str, Sample] = {}
         for name, measure in measures.items():
-            os.sync()  # what the one before left to be written is not charged to this one
+            os.sync()  # so that earlier writes do not slow down this measurement
             turn[name] = measure()
-        for name, sample in turn.items():  # only whole turns count: a ratio needs both sides
+        for name, sample in turn.items():  # only complete turns: a ratio needs both values
             result.samples.setdefault(name, []).append(sample)

@@ -1,29 +1,27 @@
-"""nats-py at work on JetStream, in a process of its own; see client_task for its arguments.
+"""Reads and writes with nats-py on JetStream, in its own process. Arguments: see client_task.
 
-`write` and `read` are what its documentation offers for speed: `publish_async` with many on their
-way, and `fetch` of many from a pull consumer. `write-core` and `read-push` are the quickest that
-could be found: the plain `publish` with one inbox for all acknowledgements, which JetStream
-answers just the same, and an ordered push consumer with a callback. All run on uvloop, which is
-quicker here than the standard loop. Consumers do not acknowledge: logd's reader does not either.
+`write` and `read` are what its documentation recommends for speed: `publish_async` with many
+messages in flight, and `fetch` of many messages from a pull consumer. `write-core` and `read-push`
+are the fastest that were found: `publish` with one inbox for all acknowledgements, and an ordered
+push consumer with a callback. All run on uvloop, which is faster here than the standard loop.
+Consumers do not acknowledge; logd's reader does not either.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 import nats
-import uvloop
 from nats.js.api import AckPolicy, ConsumerConfig, StorageType
 from nats.js.errors import NotFoundError
 
-from bench.client_task import Task, Way, run, task_from_arguments
+from bench.client_task import WAIT_S, Acknowledgements, Task, Way, on_uvloop, run
 
-LIMIT_S = 60.0  # of any wait
 CORE_WINDOW = 4000  # messages without acknowledgement; 1,000 was no quicker
 
 
@@ -51,7 +49,7 @@ async def check_stored(stream: Any, task: Task) -> None:
 async def write_async(task: Task, window: int) -> float:
     values = task.values()
     async with connected(task) as connection:
-        stream = connection.jetstream(publish_async_max_pending=window, timeout=LIMIT_S)
+        stream = connection.jetstream(publish_async_max_pending=window, timeout=WAIT_S)
         await make_stream(stream, task)
         start = time.perf_counter()
         for value in values:
@@ -62,34 +60,20 @@ async def write_async(task: Task, window: int) -> float:
     return elapsed
 
 
-class Acknowledgements:
-    """Counts them, as they come to one inbox in any order."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.refused: list[bytes] = []
-        self._more = asyncio.Event()
-
+class JetStreamAcknowledgements(Acknowledgements):
     async def take(self, message: Any) -> None:
         if b'"error"' in message.data:
-            self.refused.append(message.data)
+            raise SystemExit(f"nats-server refused a message: {message.data!r}")
         self.count += 1
-        self._more.set()
-
-    async def reach(self, count: int) -> None:
-        while self.count < count:
-            self._more.clear()
-            await asyncio.wait_for(self._more.wait(), LIMIT_S)
-        if self.refused:
-            raise SystemExit(f"nats-server refused a message: {self.refused[0]!r}")
+        self.more.set()
 
 
 async def write_core(task: Task) -> float:
     values = task.values()
     async with connected(task) as connection:
-        stream = connection.jetstream(timeout=LIMIT_S)
+        stream = connection.jetstream(timeout=WAIT_S)
         await make_stream(stream, task)
-        acknowledged = Acknowledgements()
+        acknowledged = JetStreamAcknowledgements()
         inbox = connection.new_inbox()
         await connection.subscribe(inbox, cb=acknowledged.take)
         start = time.perf_counter()
@@ -106,12 +90,12 @@ async def write_core(task: Task) -> float:
 async def fetch(task: Task, batch: int) -> float:
     seen = seen_bytes = 0
     async with connected(task) as connection:
-        stream = connection.jetstream(timeout=LIMIT_S)
+        stream = connection.jetstream(timeout=WAIT_S)
         config = ConsumerConfig(ack_policy=AckPolicy.NONE)
         consumer = await stream.pull_subscribe(task.topic, stream=task.topic, config=config)
         start = time.perf_counter()
         while seen < task.messages:
-            for message in await consumer.fetch(min(batch, task.messages - seen), timeout=LIMIT_S):
+            for message in await consumer.fetch(min(batch, task.messages - seen), timeout=WAIT_S):
                 seen += 1
                 seen_bytes += len(message.data)
         elapsed = time.perf_counter() - start
@@ -131,33 +115,21 @@ async def read_pushed(task: Task) -> float:
             end.set()
 
     async with connected(task) as connection:
-        stream = connection.jetstream(timeout=LIMIT_S)
+        stream = connection.jetstream(timeout=WAIT_S)
         start = time.perf_counter()
         await stream.subscribe(task.topic, stream=task.topic, ordered_consumer=True, cb=take)
-        await asyncio.wait_for(end.wait(), LIMIT_S)
+        await asyncio.wait_for(end.wait(), WAIT_S)
         elapsed = time.perf_counter() - start
     task.check_read(seen, seen_bytes)
     return elapsed
 
 
-def _looped(work: Callable[[Task], Awaitable[float]]) -> Way:
-    async def on_loop(task: Task) -> float:
-        return await work(task)
-
-    def way(task: Task) -> float:
-        elapsed: float = uvloop.run(on_loop(task))
-        return elapsed
-
-    return way
-
-
-WAYS: dict[str, dict[str, Way]] = {
-    "write": {f"window {n}": _looped(partial(write_async, window=n)) for n in (500, 4000)},
-    "write-core": {f"window {CORE_WINDOW}": _looped(write_core)},
-    "read": {f"fetch {n}": _looped(partial(fetch, batch=n)) for n in (1000, 10000)},
-    "read-push": {"ordered": _looped(read_pushed)},
+MODES: dict[str, dict[str, Way]] = {
+    "write": {f"window {n}": on_uvloop(partial(write_async, window=n)) for n in (500, 4000)},
+    "write-core": {f"window {CORE_WINDOW}": on_uvloop(write_core)},
+    "read": {f"fetch {n}": on_uvloop(partial(fetch, batch=n)) for n in (1000, 10000)},
+    "read-push": {"ordered": on_uvloop(read_pushed)},
 }
 
 if __name__ == "__main__":
-    task = task_from_arguments()
-    run(task, WAYS[task.mode])
+    run(MODES)

@@ -1,4 +1,4 @@
-"""The servers that are compared. Each runs on a free loopback port, with a directory of its own."""
+"""Starts the compared servers, each on a free loopback port and with its own directory."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.processes import BenchError, running, wait_for
+from bench.processes import BenchError, is_comparing, python, running, wait_for
 from bench.programs import Load, Programs
 
 READY = r"ready tcp=[^ ]*?:(\d+)"
@@ -35,14 +34,14 @@ class Peer:
         return f"127.0.0.1:{self.port}"
 
     def http_port(self) -> int:
-        """logd's other door."""
+        """The port of the HTTP listener of logd."""
         found = re.search(HTTP_READY, self.directory.with_name("logd.log").read_text())
         if found is None:
-            raise BenchError("the daemon does not say where its HTTP is")
+            raise BenchError("the daemon did not report its HTTP port")
         return int(found[1])
 
     def partitions(self, topic: str) -> list[Path]:
-        """logd's files of a topic, in order of their offsets."""
+        """The files of a topic of logd, ordered by offset."""
         return sorted((self.directory / "topics" / topic).glob("*.log"))
 
 
@@ -54,8 +53,8 @@ def logd(directory: Path, fsync: str) -> Iterator[Peer]:
 
 @contextmanager
 def logd_on(data: Path, log: Path, *flags: str) -> Iterator[Peer]:
-    """A daemon on a data directory that may be there already."""
-    command: list[str | Path] = [sys.executable, "-m", "logd", "--data-dir", data]
+    """A daemon on a data directory that may already exist."""
+    command: list[str | Path] = [python(), "-m", "logd", "--data-dir", data]
     command += ["--host", "127.0.0.1:0", "--http-host", "127.0.0.1:0"]
     with _serving([*command, *flags], data, log) as peer:
         yield peer
@@ -69,10 +68,9 @@ def redis(directory: Path, appendfsync: str) -> Iterator[Peer]:
 
 @contextmanager
 def redis_on(data: Path, log: Path, appendfsync: str) -> Iterator[Peer]:
-    """Redis that appends to a file as logd does, on a directory that may be there already.
+    """Redis with an append-only file, on a directory that may already exist.
 
-    It takes no snapshots and never rewrites its file: a fork in the middle of a run would be held
-    against it.
+    Snapshots and rewrites are disabled, since a fork during a run would distort its results.
     """
     port = free_port()
     program = _program("redis-server")
@@ -87,7 +85,7 @@ def redis_on(data: Path, log: Path, appendfsync: str) -> Iterator[Peer]:
 
 @contextmanager
 def nats(directory: Path) -> Iterator[Peer]:
-    """JetStream with files, as it comes: a write per message, a sync every two minutes."""
+    """JetStream with files and default settings: a write per message, a sync every two minutes."""
     data, log = _places(directory, "nats")
     command = [_program("nats-server"), "--addr", "127.0.0.1", "--port", "-1"]
     with _serving([*command, "--jetstream", "--store_dir", data], data, log, NATS_READY) as peer:
@@ -97,7 +95,7 @@ def nats(directory: Path) -> Iterator[Peer]:
 @contextmanager
 def echo(directory: Path, request_bytes: int, *mode: str) -> Iterator[Peer]:
     data, log = _places(directory, "-".join(["echo", *mode]))
-    command = [sys.executable, "-m", "bench.echo", str(request_bytes), *mode]
+    command = [python(), "-m", "bench.echo", str(request_bytes), *mode]
     with _serving(command, data, log) as peer:
         yield peer
 
@@ -105,7 +103,7 @@ def echo(directory: Path, request_bytes: int, *mode: str) -> Iterator[Peer]:
 @contextmanager
 def http_echo(directory: Path) -> Iterator[Peer]:
     data, log = _places(directory, "http-echo")
-    with _serving([sys.executable, "-m", "bench.http_echo"], data, log) as peer:
+    with _serving([python(), "-m", "bench.http_echo"], data, log) as peer:
         yield peer
 
 
@@ -125,7 +123,7 @@ def nats_missing() -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """Of the servers that are not logd's own."""
+    """The versions of the other servers."""
     return {
         "redis-server": _version("redis-server", r"v=(\S+)"),
         "nats-server": _version("nats-server", r"v(\d\S*)"),
@@ -133,11 +131,17 @@ def versions() -> dict[str, str]:
 
 
 def _found(program: str) -> str | None:
+    if is_comparing():
+        return None
     return shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
 
 
 def _missing(program: str) -> str | None:
-    return None if _found(program) else f"no {program} here; `make bench-packages` installs it"
+    return (
+        None
+        if _found(program)
+        else f"{program} is not installed; `make bench-packages` installs it"
+    )
 
 
 def _program(program: str) -> str:
@@ -160,7 +164,7 @@ def _version(program: str, pattern: str) -> str:
 def _serving(
     command: Sequence[str | Path], data: Path, log: Path, ready: str = READY
 ) -> Iterator[Peer]:
-    """A server that says itself which port it took."""
+    """A server that reports its port."""
     start = time.perf_counter()
     with running(command, log) as process:
         port = int(wait_for(process, log, ready)[1])
@@ -174,7 +178,7 @@ def _places(directory: Path, name: str) -> tuple[Path, Path]:
 
 
 def free_port() -> int:
-    """For those who cannot take any port that is free; this one was a moment ago."""
+    """For servers that cannot choose a free port themselves."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -21,7 +21,7 @@ COLORS = {
 }  # fmt: skip
 OTHERS = ("#7b5ea7", "#b5a642", "#5bb5c5", "#a0522d", "#d98cb3")
 DOTS_PER_INCH = 110
-FAR = 20  # times as much: what is shown then needs a logarithmic axis
+FAR = 20  # from this ratio of values on, an axis is logarithmic
 Figures = dict[str, Any]
 
 BARS = {
@@ -48,7 +48,7 @@ def missing() -> str | None:
 
 
 def draw(results: Sequence[Result], directory: Path) -> list[Path]:
-    """A file for each picture that the results have something for."""
+    """Draw the plots for which there are results; returns their files."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -80,7 +80,7 @@ def _figures(pyplot: Any, results: Sequence[Result]) -> Iterator[tuple[str, Any]
 
 
 def margin(result: Result, target: Target) -> Spread:
-    """How far a target is passed: 1 is just met, more is better, whichever way it points."""
+    """How far a target is exceeded: 1 is just met, more is better."""
     value = result.ratio(target.beside) if target.beside else result.values(LOGD)
     if target.at_most:
         return Spread(*(target.bound / v for v in (value.median, value.high, value.low)))
@@ -113,7 +113,7 @@ def _aim(result: Result, target: Target) -> str:
 
 
 def _bars(pyplot: Any, title: str, results: Sequence[Result]) -> Any:
-    """A group for each row, lying, since the names are long; dots where bars would mislead."""
+    """A horizontal group per row; dots if the axis is logarithmic."""
     height = sum(len(r.samples) + 1 for r in results)
     figure, axes = pyplot.subplots(figsize=(9, 1 + 0.22 * height))
     values = [r.values(n).median for r in results for n in r.samples]
@@ -137,7 +137,7 @@ def _bars(pyplot: Any, title: str, results: Sequence[Result]) -> Any:
 
 
 def _rows(results: Sequence[Result]) -> Iterator[tuple[float, Result, str, Figures]]:
-    """Each contestant's height, from the bottom up, and how it is drawn; named once."""
+    """The position, from the bottom up, and the style of each contestant; labelled once."""
     colors, shown = Palette(), set[str]()
     for result, heights in zip(reversed(results), _heights(results), strict=True):
         for y, name in zip(heights, reversed(result.samples), strict=True):
@@ -164,7 +164,7 @@ def _name_rows(axes: Any, results: Sequence[Result]) -> None:
 
 
 def _latencies(pyplot: Any, results: Sequence[Result]) -> Any:
-    """From p50 over p99 to p99.9: one line for each contestant of each row."""
+    """p50, p99 and p99.9: one line per contestant and row."""
     height = sum(len(r.samples) + 1 for r in results)
     figure, axes = pyplot.subplots(figsize=(9, 1 + 0.25 * height))
     for y, result, name, style in _rows(results):
@@ -210,7 +210,7 @@ def _lines(pyplot: Any, title: str, unit: str, results: Sequence[Result]) -> Any
 
 
 def _series(results: Iterable[Result]) -> dict[str, list[tuple[float, Spread]]]:
-    """The points of each line: one for each contestant, and for each kind of row."""
+    """The points of each line, one line per contestant and kind of row."""
     series: dict[str, list[tuple[float, Spread]]] = {}
     for result in results:
         point = result.row.point
@@ -222,7 +222,7 @@ def _series(results: Iterable[Result]) -> dict[str, list[tuple[float, Spread]]]:
 
 
 class Palette:
-    """Known contestants have their color; others get one in turn."""
+    """Known contestants have a fixed color; others get one in turn."""
 
     def __init__(self) -> None:
         self._given: dict[str, str] = {}
@@ -238,7 +238,7 @@ def far_apart(values: Sequence[float]) -> bool:
 
 
 def _scale(axis: Any, values: Sequence[float], set_scale: Any) -> None:
-    """Logarithmic where the values are far apart."""
+    """Logarithmic if the values differ by more than FAR."""
     if log := far_apart(values):
         set_scale("log")
     _plain_ticks(axis, log=log)
@@ -262,7 +262,7 @@ def plain(value: float) -> str:
 
 
 def _legend(axes: Any, results: Sequence[Result]) -> None:
-    """In the order in which the rows have them, which are drawn from the bottom up."""
+    """In the order of the rows, which are drawn from the bottom up."""
     drawn = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     names = [name for name in dict.fromkeys(n for r in results for n in r.samples) if name in drawn]
     axes.legend(

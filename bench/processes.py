@@ -1,4 +1,4 @@
-"""Processes that the benchmark starts, and stops by their own id whatever happens in between."""
+"""Starts processes and always stops them, and selects the checkout that is measured."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,23 +20,51 @@ POLL_S = 0.001
 
 
 class BenchError(Exception):
-    """A row could not be measured; the text says why."""
+    """A row could not be measured. The text is the reason."""
+
+
+_compared: Path | None = None
+
+
+@contextmanager
+def comparing(directory: Path) -> Iterator[None]:
+    """Within it, logd and its clients are started from this checkout, and no other servers."""
+    global _compared
+    before, _compared = _compared, directory
+    try:
+        yield
+    finally:
+        _compared = before
+
+
+def is_comparing() -> bool:
+    return _compared is not None
+
+
+def checkout() -> Path:
+    """The checkout whose logd is measured."""
+    return _compared or ROOT
+
+
+def python() -> str:
+    """The interpreter that runs logd and the client programs."""
+    return sys.executable if checkout() == ROOT else str(checkout() / ".venv" / "bin" / "python")
 
 
 def environment() -> dict[str, str]:
-    """This process's own, without settings that would change the daemon under test."""
+    """The environment of this process, without settings of the daemon under test."""
     return {name: value for name, value in os.environ.items() if not name.startswith("LOGD_")}
 
 
 def run_json(command: Sequence[str | Path]) -> Mapping[str, float]:
-    """Run a program that ends by itself and prints one line of JSON."""
+    """Run a program that prints one line of JSON."""
     name = " ".join(Path(str(part)).name for part in command[:2])
     try:
         done = subprocess.run(
             command,
             capture_output=True,
             text=True,
-            cwd=ROOT,
+            cwd=checkout(),
             env=environment(),
             timeout=RUN_TIMEOUT_S,
             check=False,
@@ -52,9 +81,9 @@ def run_json(command: Sequence[str | Path]) -> Mapping[str, float]:
 def running(
     command: Sequence[str | Path], log: Path, variables: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A server with its output in `log`: a pipe that nobody empties would block it.
+    """A server with its output in `log`, since a full pipe would block it.
 
-    `variables` are its whole environment, where it is not to have this process's own.
+    `variables` replaces the environment of this process.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -62,7 +91,7 @@ def running(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            cwd=ROOT,
+            cwd=checkout(),
             env=environment() if variables is None else variables,
         )
     try:
@@ -74,7 +103,7 @@ def running(
 def wait_for(
     process: subprocess.Popen[bytes], log: Path, pattern: str, timeout_s: float = READY_TIMEOUT_S
 ) -> re.Match[str]:
-    """The match of `pattern` in what the server has said, as soon as it is there."""
+    """Wait until `pattern` matches the output of the server."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         said = log.read_text(errors="replace")

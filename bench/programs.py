@@ -1,4 +1,4 @@
-"""The compiled programs: built once, then called with names instead of flags."""
+"""The C programs: compiles them, and runs them with typed options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One run of the generator. With `batch_bytes`, a push holds as many messages as fit."""
+    """One run of the load generator. With `batch_bytes`, a push has as many messages as fit."""
 
     connections: int = 1
     depth: int = 1
@@ -78,7 +78,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """One who pushes to a new topic and those who follow it. Without a pace, in lockstep."""
+    """One producer and several followers of a new topic. Without a pace, in lockstep."""
 
     topic: str
     followers: int
@@ -121,7 +121,7 @@ class Programs:
     def writev(
         self, file: Path, writes: int, body_bytes: int, *, group: int = 0
     ) -> Mapping[str, float]:
-        """`group`: after so many writes all of it is synced; 0 for never."""
+        """`group`: number of writes between syncs; 0 for none."""
         numbers = (writes * body_bytes, body_bytes, group)
         return run_json([self.directory / "limits", "writev", file, *map(str, numbers)])
 
@@ -136,14 +136,14 @@ class Programs:
         return run_json([self.directory / "limits", "drain", str(port), topic, str(read_bytes)])
 
     def sink(self, file: Path, load: Load, *, synced: bool) -> list[str | Path]:
-        """The command that starts the bare server for pushes of this load."""
+        """The command that starts the bare server for this load."""
         numbers = (load.push_bytes, load.body_bytes)
         words = [*map(str, numbers), f"OK 0 {load.push_messages}", *(["synced"] if synced else [])]
         return [self.directory / "sink", file, *words]
 
 
 def build(directory: Path, seed: int) -> Programs:
-    """Compile what is older than its source."""
+    """Compile programs that are older than their sources."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise BenchError("a C compiler is needed: neither cc nor gcc is on PATH")
@@ -158,7 +158,9 @@ def build(directory: Path, seed: int) -> Programs:
 
 
 def _compile(compiler: str, source: Path, program: Path) -> None:
-    made = program.with_name(f"{program.name}-{os.getpid()}")  # another may be building it too
+    made = program.with_name(
+        f"{program.name}-{os.getpid()}"
+    )  # another process may be compiling it too
     command: list[str | Path] = [compiler, *FLAGS, "-o", made, source]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

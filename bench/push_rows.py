@@ -1,4 +1,4 @@
-"""What is measured of pushes: small ones beside other servers, large ones beside the kernel."""
+"""Rows about pushes: small ones compared with other servers, large ones with the kernel."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bench import peers
 from bench.measure import LOGD, Contestants, Measure, Row, Sample, Setting, Skip, Target
 from bench.programs import Load
 from bench.servers import push, pushing, throughput
-from bench.storage_rows import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
+from bench.workloads import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
 
 PAGE_BYTES = 4096
 MANY_TOPICS = 16
 ONE_TOPIC = "one topic"
 ONE_SIZE = "one size"
-SYNCED_SHARE = 64  # so many connections push all that a row may, with fsync=always
+SYNCED_SHARE = 64  # with fsync=always and fewer connections, a row pushes less
 
 
 # -- small pushes -------------------------------------------------------------------------------
@@ -31,7 +31,7 @@ SYNCED_SHARE = 64  # so many connections push all that a row may, with fsync=alw
 def small_pushes(
     setting: Setting, shape: Load, fsync: str, beside: tuple[str, ...]
 ) -> Iterator[Contestants]:
-    """Pushes for a time. With several topics or sizes, logd is also measured with one."""
+    """Pushes for a fixed time. With several topics or sizes, logd is also measured with one."""
     load = shape.lasting(setting.sizes.seconds, setting.sizes.warmup_s)
     with scratch(setting) as place, ExitStack() as stack:
         ours = stack.enter_context(peers.logd(place, fsync))
@@ -49,7 +49,7 @@ def small_pushes(
 
 @contextmanager
 def policies(setting: Setting, shape: Load, fsync: str) -> Iterator[Contestants]:
-    """The same pushes with another policy than the default one, which runs beside it."""
+    """The same pushes with another fsync policy, compared with the default one."""
     load = shape.lasting(setting.sizes.seconds, setting.sizes.warmup_s)
     with (
         scratch(setting) as place,
@@ -64,7 +64,7 @@ def policies(setting: Setting, shape: Load, fsync: str) -> Iterator[Contestants]
 
 @contextmanager
 def pages(setting: Setting, connections: int, fsync: str) -> Iterator[Contestants]:
-    """4 KB batches. Servers without batches get the same bytes as one message: less to do."""
+    """4 KB batches. Servers without batches get the same bytes as one message."""
     shape = Load(connections=connections, message_bytes=MESSAGE_BYTES, batch_bytes=PAGE_BYTES)
     load = shape.lasting(setting.sizes.seconds, setting.sizes.warmup_s)
     writes = max(1, int(setting.sizes.push_bytes / 8) // PAGE_BYTES)
@@ -75,38 +75,31 @@ def pages(setting: Setting, connections: int, fsync: str) -> Iterator[Contestant
         count = writes // 8 if group else writes
         return _written(setting, count, PAGE_BYTES, group)
 
-    def sink() -> Sample:
-        with (
-            scratch(setting) as place,
-            peers.sink(place, setting.programs, load, synced=bool(group)) as peer,
-        ):
-            return throughput(push(setting, "logd", peer, load))
-
     with scratch(setting) as place, ExitStack() as stack:
         contestants: dict[str, Measure | Skip] = {}
         for name in (LOGD, *beside):
             rate = pushing(setting, stack, place, name, load, fsync)
             contestants[name] = rate if isinstance(rate, Skip) else _in_bytes(rate)
-        yield {**contestants, _writes(group): write, "sink": sink}
+        yield {**contestants, _writes(group): write, "sink": partial(_sink, setting, load, group)}
 
 
 def _in_bytes(rate: Measure) -> Measure:
     return lambda: throughput(rate())
 
 
-# -- large pushes, beside the kernel ------------------------------------------------------------
+# -- large pushes -------------------------------------------------------------------------------
 
 
 @contextmanager
 def large_pushes(setting: Setting, connections: int, fsync: str) -> Iterator[Contestants]:
-    """Until all is acknowledged: beside a plain loop, and beside a bare server in C.
+    """Until all pushes are acknowledged, compared with a write loop and a bare server in C.
 
-    A new server and a new file each time, so that nothing starts with a page cache full of its own.
-    With fsync=always the plain loop syncs after as many writes as there are connections: logd's
-    groups cannot be larger, since each connection waits for its answer.
+    Each measurement uses a new server and a new file, to start without its own page cache. With
+    fsync=always, the write loop syncs after as many writes as there are connections: groups of logd
+    cannot be larger, since each connection waits for its reply.
     """
     group = connections if fsync == "always" else 0
-    share = min(1, group / SYNCED_SHARE) if group else 1  # a sync takes its time
+    share = min(1, group / SYNCED_SHARE) if group else 1  # syncs are slow
     load = batches_for(int(setting.sizes.push_bytes * share), BATCH.with_connections(connections))
 
     def pushed() -> Sample:
@@ -116,20 +109,13 @@ def large_pushes(setting: Setting, connections: int, fsync: str) -> Iterator[Con
     def write() -> Sample:
         return _written(setting, load.count, load.body_bytes, group)
 
-    def sink() -> Sample:
-        with (
-            scratch(setting) as place,
-            peers.sink(place, setting.programs, load, synced=bool(group)) as peer,
-        ):
-            return throughput(push(setting, "logd", peer, load))
-
-    write()  # in a virtual machine the first touch of a page is slow, whoever writes
-    yield {LOGD: pushed, _writes(group): write, "sink": sink}
+    write()  # in a virtual machine, the first use of a page is slow
+    yield {LOGD: pushed, _writes(group): write, "sink": partial(_sink, setting, load, group)}
 
 
 @contextmanager
 def large_pushes_to_disk(setting: Setting) -> Iterator[Contestants]:
-    """The same, but the clock runs on until the disk has it all."""
+    """The same, including the time until everything is on disk."""
     load = batches_for(setting.sizes.push_bytes)
 
     def pushed() -> Sample:
@@ -145,6 +131,14 @@ def large_pushes_to_disk(setting: Setting) -> Iterator[Contestants]:
 
     write()
     yield {LOGD: pushed, "writev+sync": write}
+
+
+def _sink(setting: Setting, load: Load, group: int) -> Sample:
+    with (
+        scratch(setting) as place,
+        peers.sink(place, setting.programs, load, synced=bool(group)) as peer,
+    ):
+        return throughput(push(setting, "logd", peer, load))
 
 
 def _writes(group: int) -> str:
@@ -166,7 +160,7 @@ def _shape(connections: int, depth: int, topics: int = 1, any_size: bool = False
     return Load(connections, depth, MESSAGE_BYTES, topics=topics, any_size=any_size)
 
 
-def _said(load: Load, fsync: str) -> str:
+def _describe(load: Load, fsync: str) -> str:
     pace = "one at a time" if load.depth == 1 else f"{load.depth} in flight"
     topics = f", {load.topics} topics" if load.topics > 1 else ""
     size = "50 to 150 B" if load.any_size else "100 B"
@@ -181,7 +175,7 @@ def small(
     ending = f"x{topics}" if topics > 1 else "-any" if any_size else ""
     return Row(
         f"{_kind(fsync, 'small')}-{connections}x{depth}{ending}",
-        _said(load, fsync),
+        _describe(load, fsync),
         "/s",
         partial(small_pushes, shape=load, fsync=fsync, beside=beside),
         Target(bound, beside="redis") if bound else None,
@@ -193,7 +187,7 @@ def small(
 def policy(fsync: str, connections: int, depth: int, *, full: bool = False) -> Row:
     load = _shape(connections, depth)
     opening = partial(policies, shape=load, fsync=fsync)
-    return Row(f"{fsync}-{connections}x{depth}", _said(load, fsync), "/s", opening, full=full)
+    return Row(f"{fsync}-{connections}x{depth}", _describe(load, fsync), "/s", opening, full=full)
 
 
 def page(connections: int, fsync: str, *, full: bool = False) -> Row:
@@ -229,7 +223,7 @@ def _policy(fsync: str) -> str:
 
 
 def _rest_of_the_grid() -> Iterator[Row]:
-    """Every combination that the usual rows leave out."""
+    """The combinations that are not in the usual rows."""
     usual = {row.name for row in USUAL}
     for connections, depth, topics, fsync in product(
         (1, 16, 256), (1, 100), (1, MANY_TOPICS), ("interval", "always")

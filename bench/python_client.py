@@ -1,16 +1,16 @@
-"""logd's Python client at work, in a process of its own; see client_task for its arguments."""
+"""Reads and writes with logd's Python client, in its own process. Arguments: see client_task."""
 
 from __future__ import annotations
 
 import time
 
-from bench.client_task import Task, run, sizes, task_from_arguments
+from bench.client_task import Task, Way, run
 from logd import Client, Endpoint, Reader, Writer
 from logd.wire.addresses import Target
 
 
 def target(task: Task) -> Target:
-    """Behind @ stands a directory with what to show there, see tls_rows."""
+    """After @ comes the directory of the certificates and the token, see tls_rows."""
     address, at, secrets = task.address.partition("@")
     if not at:
         return address
@@ -31,7 +31,7 @@ def write(task: Task) -> float:
 
 
 def read(task: Task) -> float:
-    """Message by message, each checked, split and looked at."""
+    """Message by message, each checked and split."""
     start = time.perf_counter()
     seen = seen_bytes = 0
     with Reader(target(task), task.topic, start="first", limit=task.messages) as reader:
@@ -44,20 +44,23 @@ def read(task: Task) -> float:
 
 
 def read_batches(task: Task) -> float:
-    """The same by whole batches: what an application that works on lists of messages gets."""
+    """Batch by batch, for applications that work on lists of messages."""
     start = time.perf_counter()
     seen = seen_bytes = 0
     with Reader(target(task), task.topic, start="first", limit=task.messages) as reader:
         for batch in reader.batches():
             seen += len(batch.messages)
-            seen_bytes += sizes(batch.messages)
+            seen_bytes += sum(map(len, batch.messages))
     elapsed = time.perf_counter() - start
     task.check_read(seen, seen_bytes)
     return elapsed
 
 
-WAYS = {"write": write, "read": read, "batches": read_batches}
+MODES: dict[str, dict[str, Way]] = {
+    "write": {"write": write},
+    "read": {"read": read},
+    "batches": {"batches": read_batches},
+}
 
 if __name__ == "__main__":
-    task = task_from_arguments()
-    run(task, {task.mode: WAYS[task.mode]})
+    run(MODES)

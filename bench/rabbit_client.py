@@ -1,7 +1,7 @@
-"""rstream, RabbitMQ's stream client for Python, at work; see client_task for its arguments.
+"""Reads and writes with rstream, RabbitMQ's stream client. Arguments: see client_task.
 
-It writes with `send_batch`, the quicker of the two ways its documentation shows, and counts the
-confirmations; it reads with a callback for each message, taken as bytes. On uvloop, as nats-py is.
+It writes with `send_batch`, the faster of the two documented calls, and counts confirmations. It
+reads with a callback per message, as bytes. It runs on uvloop, like nats_client.
 """
 
 from __future__ import annotations
@@ -13,32 +13,19 @@ from itertools import islice
 from typing import Any
 
 import rstream
-import uvloop
 
-from bench.client_task import Task, Way, run, task_from_arguments
+from bench.client_task import WAIT_S, Acknowledgements, Task, Way, on_uvloop, run
 
-LIMIT_S = 60.0  # of any wait
 WINDOW = 20  # batches that may be unconfirmed
 CREDIT = 100  # chunks that the server may send ahead
 
 
-class Confirmations:
-    """Counts them, as they come in any order."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._more = asyncio.Event()
-
+class Confirmations(Acknowledgements):
     async def take(self, status: Any) -> None:
         if not status.is_confirmed:
             raise SystemExit(f"RabbitMQ refused a message: {status}")
         self.count += 1
-        self._more.set()
-
-    async def reach(self, count: int) -> None:
-        while self.count < count:
-            self._more.clear()
-            await asyncio.wait_for(self._more.wait(), LIMIT_S)
+        self.more.set()
 
 
 def connection(task: Task) -> dict[str, Any]:
@@ -84,27 +71,18 @@ async def read(task: Task) -> float:
         offset_specification=rstream.ConsumerOffsetSpecification(rstream.OffsetType.FIRST),
         initial_credit=CREDIT,
     )
-    await asyncio.wait_for(end.wait(), LIMIT_S)
+    await asyncio.wait_for(end.wait(), WAIT_S)
     elapsed = time.perf_counter() - start
     await consumer.close()
     task.check_read(seen, seen_bytes)
     return elapsed
 
 
-def _looped(work: Any) -> Way:
-    def way(task: Task) -> float:
-        elapsed: float = uvloop.run(work(task))
-        return elapsed
-
-    return way
-
-
-WAYS: dict[str, dict[str, Way]] = {
-    "write": {f"batches of {n}": _looped(partial(write, batch_messages=n)) for n in (100, 1000)},
-    "fill": {"batches of 1000": _looped(partial(write, batch_messages=1000))},
-    "read": {"callback": _looped(read)},
+MODES: dict[str, dict[str, Way]] = {
+    "write": {f"batches of {n}": on_uvloop(partial(write, batch_messages=n)) for n in (100, 1000)},
+    "fill": {"batches of 1000": on_uvloop(partial(write, batch_messages=1000))},
+    "read": {"callback": on_uvloop(read)},
 }
 
 if __name__ == "__main__":
-    task = task_from_arguments()
-    run(task, WAYS[task.mode])
+    run(MODES)

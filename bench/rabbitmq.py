@@ -1,9 +1,8 @@
 """RabbitMQ with its stream plugin, unpacked from Debian's packages and not installed.
 
-Its scripts expect Erlang in /usr and a port mapper of its own, which they would leave running. Here
-`erl` is found below build/, the mapper is a process that is stopped like any other, and all ports
-are free ones on loopback. A stream is a file per node; RabbitMQ never syncs it and counts on
-replicas instead, so an acknowledgement is worth less than logd's `interval`.
+Its scripts expect Erlang in /usr and start a port mapper, which they leave running. Here `erl` is
+in build/, the mapper is stopped like any other process, and all ports are on loopback. RabbitMQ
+never syncs streams and relies on replicas, so an acknowledgement guarantees less than `interval`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.peers import Peer, free_port
-from bench.processes import ROOT, running, wait_for
+from bench.processes import ROOT, is_comparing, running, wait_for
 
 UNPACKED = ROOT / "build" / "rabbitmq"
 ERLANG = UNPACKED / "usr" / "lib" / "erlang"
@@ -38,9 +37,9 @@ exec "$BINDIR/erlexec" "$@"
 
 
 def missing() -> str | None:
-    if _server() and _binaries():
+    if _server() and _binaries() and not is_comparing():
         return None
-    return "RabbitMQ is not unpacked in build/rabbitmq; `make bench-packages` does it"
+    return "RabbitMQ is not in build/rabbitmq; `make bench-packages` unpacks it"
 
 
 def version() -> str:
@@ -57,7 +56,7 @@ def rabbitmq(directory: Path) -> Iterator[Peer]:
     _write_settings(data, ports["stream"])
     mapper = [str(ERLANG / "bin" / "epmd"), "-port", str(ports["mapper"]), "-address", "127.0.0.1"]
     server = _server()
-    assert server is not None  # whoever comes here has asked for what is missing
+    assert server is not None  # callers check `missing` first
     with running(mapper, directory / "epmd.log"):
         start = time.perf_counter()
         with running([server], log, variables) as process:
@@ -75,13 +74,13 @@ def _write_settings(data: Path, port: int) -> None:
 
 
 def _variables(data: Path, ports: dict[str, int]) -> dict[str, str]:
-    """All that its scripts look at; the rest they would take from /etc and /var."""
+    """The environment of its scripts; by default they use /etc and /var."""
     return {
         "PATH": f"{data}/bin:{ERLANG}/bin:/usr/bin:/bin",
-        "HOME": str(data),  # it keeps a secret there
+        "HOME": str(data),  # for its secret cookie
         "LANG": "C.UTF-8",
         "ERL_EPMD_PORT": str(ports["mapper"]),
-        "RUNNING_UNDER_SYSTEMD": "1",  # the script becomes the server: a signal reaches it
+        "RUNNING_UNDER_SYSTEMD": "1",  # makes the script exec the server, so that signals reach it
         "RABBITMQ_NODENAME": f"bench{ports['stream']}@localhost",
         "RABBITMQ_DIST_PORT": str(ports["distribution"]),
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",

@@ -1,4 +1,4 @@
-"""What is measured of reads: a whole topic, and messages here and there in one."""
+"""Rows about reads: a whole topic, and single messages at random offsets."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from bench import peers
 from bench.measure import LOGD, Contestants, Measure, Row, Sample, Setting, Skip, Target
 from bench.processes import BenchError
 from bench.programs import Load
-from bench.storage_rows import BATCH, MESSAGE_BYTES, batches_for, scratch
+from bench.workloads import BATCH, MESSAGE_BYTES, batches_for, scratch
 
-READ_BYTES = 8 << 20  # of one READ; the server may give less
-MESSAGES = 1_000_000  # the generator asks for those from 100,000 on: six digits each
+READ_BYTES = 8 << 20  # per READ; the server may send less
+MESSAGES = 1_000_000  # the generator reads offsets from 100,000 on: six digits each
 SMALL_BATCH = Load(
     connections=16, message_bytes=MESSAGE_BYTES, batch_bytes=4000, topic="random"
-)  # of 40 messages: what is sent back is the batch that holds the one asked for
+)  # 40 messages: the reply contains the whole batch of a message
 FILLING_DEPTH = 100
 
 Ask = Callable[[str, int], Sample]
@@ -24,7 +24,7 @@ Ask = Callable[[str, int], Sample]
 
 @contextmanager
 def whole_topic(setting: Setting) -> Iterator[Contestants]:
-    """The plain sender sends the very files that the server reads from."""
+    """`sendfile` sends the same files that the server reads."""
     with scratch(setting) as place, peers.logd(place, "interval") as peer:
         setting.programs.load("logd", peer.port, batches_for(setting.sizes.topic_bytes))
         files = peer.partitions(BATCH.topic)
@@ -40,13 +40,13 @@ def whole_topic(setting: Setting) -> Iterator[Contestants]:
             facts = setting.programs.sendfile(files)
             return Sample(facts["mb_per_second"], facts)
 
-        drain()  # now all of it is in the page cache
+        drain()  # reads the topic into the page cache
         yield {LOGD: drain, "sendfile": send}
 
 
 @contextmanager
 def random_messages(setting: Setting) -> Iterator[Contestants]:
-    """One message by its number, from 16 connections, out of a million."""
+    """Single messages by offset, from 16 connections, in a topic of a million."""
     reading = Load(connections=16, message_bytes=MESSAGE_BYTES, topic=SMALL_BATCH.topic)
     reading = reading.lasting(setting.sizes.seconds, setting.sizes.warmup_s)
 
@@ -67,7 +67,7 @@ def random_messages(setting: Setting) -> Iterator[Contestants]:
 
 
 def _fill(setting: Setting, peer: peers.Peer) -> int:
-    """Write the topic, one batch at a time so that none is joined; how long a batch is on disk."""
+    """Write the topic, one batch at a time so that none are merged; the size of a stored batch."""
     count = MESSAGES // SMALL_BATCH.push_messages
     one = SMALL_BATCH.with_connections(1).limited_to(count)
     setting.programs.load("logd", peer.port, one)

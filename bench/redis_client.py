@@ -1,9 +1,8 @@
-"""redis-py at work, in a process of its own; see client_task for its arguments.
+"""Reads and writes with redis-py, in its own process. Arguments: see client_task.
 
-The quickest of what its documentation offers: pipelines without a transaction, and the command
-given as it is (`xadd` builds the same one more slowly). It reads a list of entries with each call.
-redis-py takes hiredis, a parser in C, by itself where it is installed; the modes that do not name
-it show what `pip install redis` alone gives.
+It uses the fastest documented calls: pipelines without a transaction, and `execute_command`
+(`xadd` builds the same command more slowly). Each XREAD returns a list of entries. redis-py uses
+hiredis, a parser in C, if it is installed; modes without -hiredis measure redis-py alone.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from functools import partial
 from itertools import islice
 
 if __name__ == "__main__" and not sys.argv[1].endswith("-hiredis"):
-    sys.modules["hiredis"] = None  # type: ignore[assignment]  # as if it were not installed
+    sys.modules["hiredis"] = None  # type: ignore[assignment]  # prevents its use
 
 import redis
 
-from bench.client_task import Task, Way, run, task_from_arguments
+from bench.client_task import Task, Way, run
 
 FIELD = b"m"
 
@@ -65,12 +64,11 @@ def read(task: Task, count: int) -> float:
     return elapsed
 
 
-WAYS: dict[str, dict[str, Way]] = {
+MODES: dict[str, dict[str, Way]] = {
     "write": {f"pipelines of {n}": partial(write, pipeline_messages=n) for n in (100, 1000)},
     "fill": {"pipelines of 1000": partial(write, pipeline_messages=1000)},
     "read": {f"XREAD COUNT {n}": partial(read, count=n) for n in (1000, 10000)},
 }
 
 if __name__ == "__main__":
-    task = task_from_arguments()
-    run(task, WAYS[task.mode.removesuffix("-hiredis")])
+    run(MODES | {f"{mode}-hiredis": ways for mode, ways in MODES.items()})

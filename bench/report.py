@@ -1,4 +1,4 @@
-"""Results as a table for a person, which fits 100 columns, and as JSON for a program and back."""
+"""Formats results as a table of 100 columns, and as JSON, which it can also read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def notes(result: Result) -> list[str]:
 
 
 def _ceilings(result: Result) -> Iterator[str]:
-    """Beside each target, how near one comes that does nothing but what has to be done."""
+    """The ratio of the ceiling to each target."""
     ceiling = result.row.ceiling
     if result.failure or ceiling not in result.samples:
         return
@@ -55,7 +55,7 @@ def as_json(facts: Mapping[str, object], results: Sequence[Result]) -> dict[str,
 
 
 def from_json(stored: Mapping[str, Any], rows: Sequence[Row]) -> list[Result]:
-    """The results that `as_json` wrote, of those rows that there still are."""
+    """The results that `as_json` wrote, for rows that still exist."""
     known = {row.name: row for row in rows}
     return [_read_row(known[one["name"]], one) for one in stored["rows"] if one["name"] in known]
 
@@ -66,12 +66,12 @@ def number(value: float, unit: str) -> str:
 
 
 def digits(value: float) -> str:
-    """Three of them, and never an exponent."""
+    """Three significant digits, without an exponent."""
     return f"{value:.0f}" if value >= 99.95 else f"{value:#.3g}"
 
 
 def _scale(value: float, unit: str) -> tuple[float, str]:
-    """What to divide by, and the name of what is left."""
+    """The divisor and the name of the unit."""
     match unit:
         case "/s":
             return (1e6, "M/s") if value >= 1e6 else (1e3, "k/s")
@@ -85,11 +85,11 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
             return 1, unit
 
 
-# -- the table ----------------------------------------------------------------------------------
+# -- table --------------------------------------------------------------------------------------
 
 
 def _table(results: Sequence[Result]) -> Table:
-    """A row of the table for each result, with a line in it for each contestant."""
+    """A table with a row per result, which has a line per contestant."""
     table = Table(box=box.HORIZONTALS, show_lines=True, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("row", min_width=max(len(result.row.name) for result in results))
     table.add_column("who", no_wrap=True)
@@ -109,7 +109,7 @@ def _colored(result: Result, name: str) -> list[str]:
 
 
 def cells(result: Result, name: str) -> list[str]:
-    """One contestant: its name, and a word for each heading."""
+    """The cells of a contestant."""
     unit = result.row.unit
     beside = None if name == LOGD else name
     target = result.row.aim(beside)
@@ -131,7 +131,7 @@ def times(ratio: float) -> str:
 
 
 def _span(value: Spread, unit: str) -> str:
-    """Both ends in the unit that the median is shown in."""
+    """Both extremes, in the unit of the median."""
     divisor, _ = _scale(value.median, unit)
     return f"{digits(value.low / divisor)}–{digits(value.high / divisor)}"
 
@@ -142,7 +142,7 @@ def _latency(result: Result, contestant: str) -> str:
 
 
 def _short(value: float) -> str:
-    """Two digits will do for a latency."""
+    """Two significant digits."""
     return f"{value:.0f}" if value >= 9.95 else f"{value:.2g}"
 
 

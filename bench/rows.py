@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bench import (
     client_rows,
+    daemon_rows,
     follow_rows,
     growth_rows,
     http_rows,
     push_rows,
     read_rows,
-    rest_rows,
     spark_rows,
     tls_rows,
 )
@@ -19,11 +19,11 @@ ROWS: tuple[Row, ...] = (
     *push_rows.ROWS,
     *read_rows.ROWS,
     *follow_rows.ROWS,
-    *rest_rows.NEIGHBOURS,
+    *daemon_rows.NEIGHBOURS,
     *client_rows.ROWS,
     *http_rows.ROWS,
     *tls_rows.ROWS,
     *spark_rows.ROWS,
     *growth_rows.ROWS,
-    *rest_rows.ROWS,
+    *daemon_rows.ROWS,
 )

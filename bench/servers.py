@@ -1,4 +1,4 @@
-"""The servers that take pushes from the generator, by the names that the rows call them."""
+"""The servers for pushes of the load generator, by the names that rows use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.measure import LOGD, Measure, Sample, Setting, Skip
 from bench.processes import BenchError
 from bench.programs import Load
 
-# What Redis calls the policy that comes nearest. The others cannot be told to sync with each push.
+# The nearest fsync policies of Redis. Other servers cannot sync with each push.
 APPENDFSYNC = {"never": "no", "interval": "everysec", "always": "always"}
 
 Serve = Callable[[Path, str, Load], AbstractContextManager[peers.Peer]]
@@ -21,8 +21,8 @@ Serve = Callable[[Path, str, Load], AbstractContextManager[peers.Peer]]
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    protocol: str  # what the generator speaks to it
-    serve: Serve  # in this directory, with this fsync policy, for this load
+    protocol: str  # of the load generator
+    serve: Serve  # with a directory, an fsync policy and a load
     missing: Callable[[], str | None] = lambda: None
 
 
@@ -40,7 +40,7 @@ SERVERS = {
 
 
 def as_entry(load: Load, protocol: str) -> Load:
-    """The same bytes for a server that knows no batches: as one message."""
+    """The same bytes as one message, for servers without batches."""
     if protocol in ("logd", "echo") or not load.batch_bytes:
         return load
     return load.with_one_message()
@@ -49,7 +49,7 @@ def as_entry(load: Load, protocol: str) -> Load:
 def pushing(
     setting: Setting, stack: ExitStack, place: Path, name: str, load: Load, fsync: str
 ) -> Measure | Skip:
-    """Start the server called `name` and hand out what drives it; or say why it is left out."""
+    """Start the server `name` and return its measurement, or the reason why it is skipped."""
     server = SERVERS[name]
     peer = started(server.missing, partial(server.serve, place, fsync, load), stack)
     if isinstance(peer, Skip):
@@ -62,22 +62,22 @@ def started(
     serve: Callable[[], AbstractContextManager[peers.Peer]],
     stack: ExitStack,
 ) -> peers.Peer | Skip:
-    """Another's server; one that does not start is left out, and logd's figure still counts."""
+    """Start another server; if it fails, it is skipped, and logd is still measured."""
     if reason := missing():
         return Skip(reason)
     try:
         return stack.enter_context(serve())
     except BenchError as error:
-        return Skip(f"it did not start: {error}")
+        return Skip(f"the server did not start: {error}")
 
 
 def push(setting: Setting, protocol: str, peer: peers.Peer, load: Load) -> Sample:
     facts = setting.programs.load(protocol, peer.port, load)
     if protocol == "echo" and facts["request_bytes"] != load.push_bytes:
-        raise BenchError("the echo counts requests of another length than the generator sends")
+        raise BenchError("the request length of the echo differs from that of the generator")
     return Sample(facts["per_second"], facts)
 
 
 def throughput(sample: Sample) -> Sample:
-    """The same, with megabytes of bodies per second as its value."""
+    """The same sample, in megabytes of bodies per second."""
     return Sample(sample.facts["mb_per_second"], sample.facts)

@@ -1,9 +1,9 @@
-"""A Spark session that counts messages when it is told to, and says how long that took.
+"""Counts messages in a Spark session and reports the time.
 
     python -m bench.spark_client ADDRESS TOPIC FILE
 
-Each line on its standard input is a way to do it, `logd` or `text`, and is answered by one line of
-JSON. One session for all of them, so that both find the same Java, equally warm.
+Each line of its standard input is a source, `logd` or `text`; it replies with one line of JSON.
+Both use the same session, so that Java has compiled both equally.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""What is measured of the Spark data source, beside Spark reading the same lines from a file.
+"""Rows about the Spark data source, compared with Spark reading the same lines from a file.
 
-Both run in one session, in turn. Before the first turn each has run until Java has compiled it.
+Both run in one session, in turn, after warming up until Java has compiled both.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,8 +16,8 @@ from pathlib import Path
 
 from bench import peers
 from bench.measure import LOGD, Contestants, Row, Sample, Setting, Skip, Target
-from bench.processes import ROOT, BenchError, environment
-from bench.storage_rows import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
+from bench.processes import BenchError, checkout, environment, python
+from bench.workloads import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
 
 TEXT = "text file"
 WARMING_TURNS = 6
@@ -28,14 +27,14 @@ SPLITS = 8
 def why_not() -> str | None:
     if find_spec("pyspark") is None:
         return "PySpark is not installed; `make bench` installs it"
-    from pyspark_logd.spark_session import why_no_java
+    from pyspark_logd.spark_session import java_problem
 
-    return why_no_java()
+    return java_problem()
 
 
 @contextmanager
 def filled(setting: Setting) -> Iterator[tuple[peers.Peer, str, int]]:
-    """A daemon, and in it a topic of so many messages of even size."""
+    """A daemon with a topic of messages of equal size; yields the topic and their number."""
     whole = replace(BATCH, batch_bytes=BATCH_BYTES // MESSAGE_BYTES * MESSAGE_BYTES)
     load = batches_for(setting.sizes.client_messages * MESSAGE_BYTES, whole)
     with scratch(setting) as place, peers.logd(place, "interval") as peer:
@@ -69,7 +68,7 @@ def counting(setting: Setting) -> Iterator[Contestants]:
 
 
 def write_lines(peer: peers.Peer, topic: str, file: Path) -> None:
-    """The messages of a topic as a text file, which bodies are without their headers."""
+    """Write the messages of a topic to a text file: the bodies without headers."""
     from logd.batch import reading, scan
 
     with file.open("wb") as lines:
@@ -82,10 +81,10 @@ def write_lines(peer: peers.Peer, topic: str, file: Path) -> None:
 def session(
     peer: peers.Peer, topic: str, file: Path
 ) -> Iterator[Callable[[str], dict[str, float]]]:
-    command = [sys.executable, "-m", "bench.spark_client", peer.address, topic, str(file)]
+    command = [python(), "-m", "bench.spark_client", peer.address, topic, str(file)]
     log = peer.directory / "spark.log"
     with log.open("wb") as errors, subprocess.Popen(
-        command, cwd=ROOT, env=environment() | {"SPARK_LOCAL_IP": "127.0.0.1"}, text=True,
+        command, cwd=checkout(), env=environment() | {"SPARK_LOCAL_IP": "127.0.0.1"}, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
     ) as process:  # fmt: skip
         assert process.stdin is not None
@@ -100,7 +99,7 @@ def session(
             facts: dict[str, float] = json.loads(line)
             return facts
 
-        yield ask  # its input ends behind this, and so does it
+        yield ask  # then its input ends, and it exits
 
 
 @contextmanager

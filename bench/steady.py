@@ -1,4 +1,4 @@
-"""A steady, modest user of one topic: how long each of its requests takes, as one line of JSON.
+"""A client with a steady low rate: reports the latency of its requests as one line of JSON.
 
 python -m bench.steady writer|reader ADDRESS SECONDS
 """

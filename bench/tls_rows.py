@@ -1,8 +1,7 @@
-"""What TLS and a token cost: logd's Python clients with both, beside the same without."""
+"""Rows about the cost of TLS and tokens: Python clients of logd with and without both."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,8 +10,8 @@ from pathlib import Path
 
 from bench import peers
 from bench.measure import LOGD, Contestants, Row, Sample, Setting, Skip
-from bench.processes import run_json
-from bench.storage_rows import MESSAGE_BYTES, scratch
+from bench.processes import python, run_json
+from bench.workloads import MESSAGE_BYTES, scratch
 
 PLAIN = "plain"
 TOPIC = "secured"
@@ -22,7 +21,7 @@ _ACCESS = f'[tokens.bench]\ntoken = "{TOKEN}"\nread = ["*"]\nwrite = ["*"]\n'
 
 @contextmanager
 def secured(setting: Setting, mode: str) -> Iterator[Contestants]:
-    """Each on a daemon of its own, with the same settings but for these."""
+    """Each uses its own daemon, otherwise with the same settings."""
     if find_spec("trustme") is None:
         yield {LOGD: Skip("the Python package trustme, which makes certificates, is not installed")}
         return
@@ -38,8 +37,8 @@ def secured(setting: Setting, mode: str) -> Iterator[Contestants]:
 
             def measure(address: str, topic: str, mode: str = mode) -> Sample:
                 numbers = (setting.sizes.client_messages, MESSAGE_BYTES, setting.seed)
-                command = [sys.executable, "-m", "bench.python_client", mode, address, topic]
-                facts = run_json([*command, *map(str, numbers)])
+                words = ["bench.python_client", mode, address, topic, *map(str, numbers)]
+                facts = run_json([python(), "-m", *words])
                 return Sample(facts["per_second"] * MESSAGE_BYTES / 1e6, facts)
 
             def turn(address: str) -> Sample:
@@ -52,7 +51,7 @@ def secured(setting: Setting, mode: str) -> Iterator[Contestants]:
 
 
 def _secrets(directory: Path) -> tuple[str, ...]:
-    """Certificates and a token; the daemon's flags for them. Its clients find theirs by name."""
+    """Create certificates and a token; returns the options of the daemon."""
     import trustme
 
     ca = trustme.CA()

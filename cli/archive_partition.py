@@ -32,9 +32,9 @@ def archive_partition(
     delete-hook = ["/opt/logd/bin/log-cli", "archive-partition", "/var/archive"]
     """
     store = spark_jobs.open_archive(archive, store_options, "numpy", "pyarrow")
-    from logd.archive.offset_ranges import OffsetRange
     from logd.archive.partition_file import archive_partition as archive_file
     from logd.wire.commands import checked_topic
+    from logd.wire.offset_ranges import OffsetRange
 
     try:
         topic, first, next_ = (os.environ[name] for name in VARIABLES)

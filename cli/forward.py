@@ -109,11 +109,11 @@ def forward(
     log-cli forward /var/log/syslog --topic syslog
     log-cli forward '/var/log/nginx/*.log' --topic web --parse combined
     """
-    from logd.forward.forwarder import Forwarder, ForwardOptions, remember
-    from logd.forward.lines import PIECE_LINES, LineLimits
-    from logd.forward.paths import Patterns
-    from logd.forward.rotation import RotationWait
-    from logd.forward.spooled_output import SpooledOutput, leftover
+    from logd.forward.forwarder import Forwarder, ForwardOptions, load_state
+    from logd.forward.lines import CHUNK_LINES, LineLimits
+    from logd.forward.path_reader import RotationTimeouts
+    from logd.forward.paths import PathPatterns
+    from logd.forward.spooled_output import SpooledOutput, read_spool
     from logd.forward.state_directory import StateDir, default_path
     from logd.wire.commands import checked_topic
 
@@ -122,19 +122,19 @@ def forward(
     target = connection.address(ctx, *(host or []))
     per_line = 4096 if add_path else 1 + len(repr(fields))
     options = ForwardOptions(
-        Patterns(paths, exclude or []),
+        PathPatterns(paths, exclude or []),
         render=_render(parse, fields, add_path),
-        limits=LineLimits(max_line_bytes, max(1, min(PIECE_LINES, PIECE_BUDGET_BYTES // per_line))),
-        patience=RotationWait(rotated_line_s=0.0 if once else 1.0, partial_s=flush_partial),
+        limits=LineLimits(max_line_bytes, max(1, min(CHUNK_LINES, PIECE_BUDGET_BYTES // per_line))),
+        timeouts=RotationTimeouts(rotated_line_s=0.0 if once else 1.0, partial_s=flush_partial),
         from_end=from_end,
         once=once,
         spool_bytes=spool_bytes,
     )
     state = StateDir(state_dir or default_path(checked_topic(topic)), checked_topic(topic))
-    memory = remember(state, lambda after: leftover(state.spool, after))
+    initial = load_state(state, lambda after: read_spool(state.spool, after))
     output = SpooledOutput(target, topic, state.spool, notify)
     try:
-        forwarder = Forwarder(state, memory, output, options, notify)
+        forwarder = Forwarder(state, initial, output, options, notify)
         _handle_signals(forwarder)
         notify(f"forwarding {' '.join(paths)} to {topic}; press Ctrl-C to stop")
         forwarder.run()

@@ -83,9 +83,9 @@ def history(
     if to_file is not None and into is not None:
         raise UsageError("--to-file and --into cannot be used together")
     store = spark_jobs.open_archive(archive, store_options)
-    from logd.archive.history_job import History, HistoryQuery, wrong_with
+    from logd.archive.history_job import History, HistoryQuery, regex_problem
 
-    if grep is not None and (problem := wrong_with(grep)):
+    if grep is not None and (problem := regex_problem(grep)):
         raise UsageError(f"invalid regular expression {grep!r} for --grep: {problem}")
     address = connection.address(ctx, host)
     topics = topic or []

@@ -1,7 +1,7 @@
-"""The Spark data source: `spark.read.format("logd")`, and the same for streams and for writing.
+"""The Spark data source `logd`, for batch and streaming queries, reading and writing.
 
-Spark looks for packages whose names begin with `pyspark_` and takes their `DefaultSource`, so there
-is nothing to register.
+Spark loads the `DefaultSource` of installed packages whose names start with `pyspark_`, so users
+do not need to register it.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""`python -m pyspark_logd`: is all here that Spark needs? One line, and exit 1 where it is not."""
+"""`python -m pyspark_logd`: check that Spark can run here. Exits with 1 if it cannot."""
 
 from __future__ import annotations
 
 import sys
 
-from pyspark_logd.spark_session import why_no_java
+from pyspark_logd.spark_session import java_problem
 
 
 def main() -> int:
-    if reason := why_no_java():
+    if reason := java_problem():
         print(reason, file=sys.stderr)
         return 1
     import pyspark
 
-    print(f"Spark {pyspark.__version__} can run here, and finds the data source logd")
+    print(f"Spark {pyspark.__version__} can run here and finds the data source logd")
     return 0
 
 

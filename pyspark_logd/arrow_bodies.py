@@ -1,7 +1,7 @@
-"""Arrow values as bodies of batches, made without an object per message.
+"""Encodes Arrow values as bodies of batches, without a Python object per message.
 
-Pure. Always: the same values in the same record batches give the same bodies; a daemon tells a
-batch that it has already by its bytes.
+Pure. Invariant: the same values in the same record batches give the same bodies, since a daemon
+recognizes a repeated batch by its bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ArrowBody(NamedTuple):
 
 
 def bodies(values: pa.Array, batch_bytes: int = BATCH_BYTES) -> Iterator[ArrowBody]:
-    """Bodies of about so many bytes; a larger message is alone."""
+    """Bodies of up to `batch_bytes`; a larger message gets a body of its own."""
     ends: Any = np.cumsum(pc.binary_length(values).to_numpy(zero_copy_only=False), dtype=np.int64)
     start, before = 0, 0
     while start < len(values):
@@ -35,7 +35,7 @@ def bodies(values: pa.Array, batch_bytes: int = BATCH_BYTES) -> Iterator[ArrowBo
 
 
 def body(values: pa.Array) -> ArrowBody:
-    """Lines where no message has a line end in it, else sized."""
+    """Encoded as lines, or as sized if a message contains LF."""
     count = len(values)
     lines = b"".join((_joined(values, b"\n"), b"\n"))
     if count_lf(lines) == count:

@@ -1,7 +1,7 @@
-"""Messages as Arrow columns, built from a reply's bytes without an object per message.
+"""Decodes batches into Arrow columns, without a Python object per message.
 
-Always: a batch is checked before it gets here, and a body that does not hold what its header says
-raises DamagedBatch. Columns are those of `SCHEMA`, or some of them in the order of a projection.
+The checksum of a batch has been verified before. A body that does not match its header raises
+DamagedBatch. The columns are those of `SCHEMA`, or some of them in the order of a projection.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ COLUMNS: dict[str, tuple[DataType, pa.DataType]] = {
 }
 SCHEMA = StructType([StructField(name, kinds[0]) for name, kinds in COLUMNS.items()])
 MAX_INFLATED_BYTES = 1 << 30
-_SHOWN = ", ".join(f"{name} {kinds[0].simpleString()}" for name, kinds in COLUMNS.items())
+_SCHEMA_TEXT = ", ".join(f"{name} {kinds[0].simpleString()}" for name, kinds in COLUMNS.items())
 _LF = 10
 
 Bytes = Any  # a NumPy array of uint8
-Numbers = Any  # one of int64; types of NumPy are not there where the extra is not installed
+Numbers = Any  # a NumPy array of int64; NumPy may not be installed where mypy runs
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Arrow's schema for some of the columns; BadOption where it asks for others."""
+    """The Arrow schema of these columns; BadOption if logd does not have one of them."""
     for field in schema.fields:
         if field.name not in COLUMNS or field.dataType != COLUMNS[field.name][0]:
             raise BadOption(
                 f"logd has no column {field.name} {field.dataType.simpleString()};"
-                f" it has {_SHOWN}, and a schema may choose among these"
+                f" the columns are {_SCHEMA_TEXT}"
             )
     return pa.schema([pa.field(f.name, COLUMNS[f.name][1], f.nullable) for f in schema.fields])
 
 
 class ColumnChunk(NamedTuple):
-    """A batch's messages back to back in `data`: each with its LF, or ending where `ends` says."""
+    """The messages of a batch, concatenated. `ends` is None if each message ends in LF."""
 
     offset: int
     messages: int
@@ -63,7 +63,7 @@ class ColumnChunk(NamedTuple):
     ends: Numbers
 
 
-def piece(found: ScannedBatch) -> ColumnChunk:
+def decode_batch(found: ScannedBatch) -> ColumnChunk:
     header = found.header
     try:
         body: Buffer = found.body
@@ -76,19 +76,19 @@ def piece(found: ScannedBatch) -> ColumnChunk:
             sizes: Numbers = np.fromstring(bytes(line), dtype=np.int64, sep=" ")
             data, ends = data[start:], np.cumsum(sizes)
             if len(ends) != header.messages or ends[-1] != len(data):
-                raise BadRequest("the sizes of a body do not add up")
+                raise BadRequest("the sizes in the body do not match its length")
     except BadRequest as error:
         raise DamagedBatch(error.text, found.position) from None
     return ColumnChunk(header.offset, header.messages, header.time_ms, data, ends)
 
 
 def record_batch(
-    topic: str, pieces: Sequence[ColumnChunk], start: int, stop: int, schema: pa.Schema
+    topic: str, chunks: Sequence[ColumnChunk], start: int, stop: int, schema: pa.Schema
 ) -> pa.RecordBatch:
-    """The messages of these pieces with offsets from `start` up to `stop`."""
-    counts: Numbers = np.array([one.messages for one in pieces])
-    firsts: Numbers = np.array([one.offset for one in pieces])
-    # Offsets grow by one within a piece, and jump where a gap was between two.
+    """The messages of these chunks with offsets from `start` to before `stop`."""
+    counts: Numbers = np.array([one.messages for one in chunks])
+    firsts: Numbers = np.array([one.offset for one in chunks])
+    # Offsets increase by one within a chunk; there may be a gap between two chunks.
     before = np.cumsum(counts) - counts
     offsets: Numbers = np.arange(counts.sum()) + np.repeat(firsts - before, counts)
     from_, to = int(np.searchsorted(offsets, start)), int(np.searchsorted(offsets, stop))
@@ -99,18 +99,18 @@ def record_batch(
         elif name == "offset":
             columns[name] = pa.array(offsets[from_:to])
         elif name == "timestamp":
-            times_us: Numbers = np.repeat(np.array([one.time_ms for one in pieces]) * 1000, counts)
+            times_us: Numbers = np.repeat(np.array([one.time_ms for one in chunks]) * 1000, counts)
             columns[name] = pa.array(times_us[from_:to]).cast(COLUMNS[name][1])
         else:
-            columns[name] = values(pieces).slice(from_, to - from_)
+            columns[name] = values(chunks).slice(from_, to - from_)
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-def values(pieces: Sequence[ColumnChunk]) -> pa.Array:
-    """One value per message. Pieces that hold lines are cut at their line ends together."""
+def values(chunks: Sequence[ColumnChunk]) -> pa.Array:
+    """One value per message. Consecutive chunks of lines are split in one step."""
     runs = [
         _lines(list(run)) if is_lines else _sized(list(run))
-        for is_lines, run in groupby(pieces, lambda one: one.ends is None)
+        for is_lines, run in groupby(chunks, lambda one: one.ends is None)
     ]
     return runs[0] if len(runs) == 1 else pa.concat_arrays(runs)
 
@@ -119,7 +119,7 @@ def _lines(run: list[ColumnChunk]) -> pa.Array:
     data: Bytes = run[0].data if len(run) == 1 else np.concatenate([one.data for one in run])
     ends: Numbers = np.flatnonzero(data == _LF) + 1
     if len(ends) != sum(one.messages for one in run) or ends[-1] != len(data):
-        raise DamagedBatch("lines that are not as many as the headers say")
+        raise DamagedBatch("the number of lines differs from the headers")
     return pc.binary_slice(_array(data, ends), 0, -1)
 
 

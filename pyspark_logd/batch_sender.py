@@ -1,11 +1,11 @@
-"""Getting bodies to a daemon, each stored once however often it is sent.
+"""Sends bodies to a daemon so that each is stored once, however often it is sent.
 
-A producer's name and the numbers of its batches are chosen so that whoever does the same work again
-sends the same: the daemon then answers what it answered the first time. Where the same number comes
-with another body, the work was not the same: from there on messages are stored under a name of
-their own, so that none is missing, and some may be there twice.
+The producer name and the numbers of the batches are deterministic: a repeated task sends the same
+pushes, and the daemon repeats its first answers. If a number arrives with another body, the task
+had other rows than before. The remaining messages are then sent without ids, so that none is
+missing, although some may be stored twice.
 
-What an answer means is `logd.client.unacked`'s business. A daemon that is away is waited for.
+`logd.client.unacked` interprets the answers. Sending is retried while the daemon is unavailable.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ from logd.wire import commands
 from logd.wire.addresses import ConnectionLost
 from logd.wire.commands import Pushed
 from pyspark_logd.arrow_bodies import ArrowBody
-from pyspark_logd.connections import dial
 from pyspark_logd.errors import DataLoss
-from pyspark_logd.options import Site
-from pyspark_logd.split_reader import PATIENCE_S
+from pyspark_logd.options import Location
+from pyspark_logd.split_reader import RETRY_TIMEOUT_S
+from pyspark_logd.topic_sources import connect
 
-BATCHES_PER_NAME = 1000  # of which the daemon remembers a few more
+BATCHES_PER_NAME = 1000  # the daemon remembers a few more
 IN_FLIGHT = 16
 
 _log = logging.getLogger("logd.spark")
 
 
 @dataclass(slots=True)
-class Line:
-    """What waits for one topic, and how many names it has used up."""
+class TopicBatches:
+    """The unacknowledged batches of a topic, and how many producer names it has used before."""
 
-    outbox: UnackedBatches
-    names: int = 0
+    unacked: UnackedBatches
+    names_used: int = 0
 
 
 class BatchSender:
-    """`send` bodies, then `close` waits until all are stored. One thread."""
+    """A context manager: `send` bodies; its end waits until all are stored. Not thread-safe."""
 
-    def __init__(self, site: Site, producer: str | None, *, compresses: bool) -> None:
-        self._site, self._producer, self._compresses = site, producer, compresses
+    def __init__(self, location: Location, producer: str | None, *, compresses: bool) -> None:
+        self._location, self._producer, self._compresses = location, producer, compresses
         self._client: Client | None = None
-        self._lines: dict[str, Line] = {}
-        self._sent: deque[Line] = deque()  # whose answers are due, in their order
-        self._patience = RetryDeadline(PATIENCE_S, monotonic())
+        self._topics: dict[str, TopicBatches] = {}
+        self._sent: deque[TopicBatches] = deque()  # one entry per expected answer, in order
+        self._deadline = RetryDeadline(RETRY_TIMEOUT_S, monotonic())
 
     def __enter__(self) -> Self:
         return self
@@ -67,89 +67,94 @@ class BatchSender:
     def __exit__(self, kind: object, *_: object) -> None:
         try:
             if kind is None:
-                self._settle_all()
+                self._flush_all()
         finally:
-            self._hang_up()
+            self._disconnect()
 
     def send(self, topic: str, body: ArrowBody) -> None:
-        line = self._lines.get(topic)
-        if line is None:
-            line = self._lines[topic] = Line(self._outbox(0))
-        if line.outbox.last >= BATCHES_PER_NAME:
-            self._settle(line)
-            line.names += 1
-            line.outbox = self._outbox(line.names)
+        batches = self._topics.get(topic)
+        if batches is None:
+            batches = self._topics[topic] = TopicBatches(self._new_unacked(0))
+        if batches.unacked.last >= BATCHES_PER_NAME:
+            self._flush(batches)
+            batches.names_used += 1
+            batches.unacked = self._new_unacked(batches.names_used)
         push = commands.seal(topic, body.data, body.enc, compressed=self._compresses)
-        line.outbox.add(UnackedBatch(push, body.messages))
+        batches.unacked.add(UnackedBatch(push, body.messages))
         self._exchange(waits=False)
-        while len(line.outbox) >= IN_FLIGHT:
+        while len(batches.unacked) >= IN_FLIGHT:
             self._exchange()
 
-    def _outbox(self, names: int) -> UnackedBatches:
+    def _new_unacked(self, names_used: int) -> UnackedBatches:
         if self._producer is None:
             return UnackedBatches(max_in_flight=IN_FLIGHT)
-        return UnackedBatches(f"{self._producer}.{names}", is_shared=True, max_in_flight=IN_FLIGHT)
+        return UnackedBatches(
+            f"{self._producer}.{names_used}", is_shared=True, max_in_flight=IN_FLIGHT
+        )
 
-    def _settle_all(self) -> None:
-        for line in self._lines.values():
-            self._settle(line)
+    def _flush_all(self) -> None:
+        for topic in self._topics.values():
+            self._flush(topic)
 
-    def _settle(self, line: Line) -> None:
-        while len(line.outbox):
+    def _flush(self, topic: TopicBatches) -> None:
+        while len(topic.unacked):
             self._exchange()
 
     def _exchange(self, *, waits: bool = True) -> None:
-        """Send what may be sent, and take an answer: the next one, or only if it is here."""
+        """Send the batches that may be sent, and process one answer, if there is one or `waits`."""
         try:
             if self._client is None:
-                self._client = dial(self._site)
-            for line in self._lines.values():
-                while (push := line.outbox.next()) is not None:
-                    self._sent.append(line)
+                self._client = connect(self._location)
+            for topic in self._topics.values():
+                while (push := topic.unacked.next()) is not None:
+                    self._sent.append(topic)
                     self._client.send(commands.push(push))
             if self._sent and (waits or self._client.readable()):
                 answer = _answer(self._client)
-                line = self._sent.popleft()
-                self._patience.answered(monotonic())
-                self._act(line, line.outbox.answered(answer))
+                topic = self._sent.popleft()
+                self._deadline.answered(monotonic())
+                self._apply(topic, topic.unacked.answered(answer))
         except ConnectionLost as error:
-            self._lost(error)
+            self._reconnect(error)
 
-    def _lost(self, error: ConnectionLost) -> None:
-        self._hang_up()
+    def _reconnect(self, error: ConnectionLost) -> None:
+        self._disconnect()
         self._sent.clear()
-        for line in self._lines.values():
-            self._act(line, line.outbox.lost())
-        sleep(self._patience.pause_s(error, monotonic()))
+        for topic in self._topics.values():
+            self._apply(topic, topic.unacked.lost())
+        sleep(self._deadline.pause_s(error, monotonic()))
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._client is not None:
             self._client.close()
         self._client = None
 
-    def _act(self, line: Line, outcome: Outcome | None) -> None:
+    def _apply(self, topic: TopicBatches, outcome: Outcome | None) -> None:
         match outcome:
             case Later(error):
-                sleep(self._patience.pause_s(error, monotonic()))
-                line.outbox.go_on()
+                sleep(self._deadline.pause_s(error, monotonic()))
+                topic.unacked.go_on()
             case PushRefused(_, error):
                 raise error
             case Forgotten():
-                raise DataLoss("the daemon's machine lost what was written; run the query again")
+                raise DataLoss(
+                    "the machine of the daemon lost written messages; run the query again"
+                )
             case Hopeless(error):
                 if not isinstance(error, Conflict | OutOfOrder | Internal):
                     raise error
-                self._rename(line, error)
+                self._drop_ids(topic, error)
 
-    def _rename(self, line: Line, error: LogdError) -> None:
-        """Not the same work as before: store it all the same."""
+    def _drop_ids(self, topic: TopicBatches, error: LogdError) -> None:
+        """The rows differ from those of an earlier attempt: store them anyway."""
         _log.warning(
-            "other rows than in an earlier try (%s): some messages may be stored twice", error.text
+            "the rows differ from an earlier attempt (%s); some messages may be stored twice",
+            error.text,
         )
-        batches = line.outbox.give_up()
-        line.outbox = UnackedBatches(max_in_flight=IN_FLIGHT)
+        batches = topic.unacked.give_up()
+        topic.unacked = UnackedBatches(max_in_flight=IN_FLIGHT)
         for batch in batches:
-            line.outbox.add(batch)
+            topic.unacked.add(batch)
 
 
 def _answer(client: Client) -> Pushed | LogdError:

@@ -1,8 +1,8 @@
-"""What goes wrong in Spark's Python processes, as one line that says what to do.
+"""Errors in the Python processes of Spark, reported as one line.
 
-Spark puts what a Python process raises into an exception of its own, with both tracebacks around
-it. `one_line` asks Spark to leave the Python one out; `explain` and `error_code` find the line in
-what the driver gets: `logd error <code>: <sentence>`.
+Spark wraps an exception of a Python process in one of its own, with both tracebacks.
+`one_line_errors` makes Spark omit the Python traceback. `explain` and `error_code` extract the line
+`logd error <code>: <sentence>` from the exception that the driver gets.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _LINE = re.compile(
 
 
 class BadOption(BadRequest):
-    """An option, a column or a schema that cannot be used."""
+    """An option, a column or a schema is invalid."""
 
 
 class DataLoss(LogdError):
-    """Messages that a query needs are not there any more. The text names topic and offsets."""
+    """Messages that a query needs are missing. The text names the topic and the offsets."""
 
     code = "data-loss"
 
 
 class LogdFailed(Exception):
-    """Why Spark cannot go on: the text is the whole explanation. The code is the protocol's,
-    `data-loss`, `no-connection`, or none where logd has no part in it."""
+    """The reason of a failed query. The code is an error code of the protocol, `data-loss`,
+    `no-connection` or `io`, or None if the cause is outside of logd."""
 
     def __init__(self, text: str, code: str | None = None) -> None:
         super().__init__(text, code)
@@ -50,10 +50,10 @@ class LogdFailed(Exception):
 
 @contextmanager
 def hidden_traceback() -> Iterator[None]:
-    """Within it, what logd refuses and what the network does become a `LogdFailed`.
+    """Convert errors of logd and of the network to `LogdFailed`.
 
-    The variable is Spark's own switch. Its Python process ends with the exception, so it hides
-    nothing else.
+    The environment variable is Spark's switch. The Python process ends with this exception, so the
+    variable does not hide the traceback of any other.
     """
     try:
         yield
@@ -69,8 +69,8 @@ def _code(error: LogdError | OSError) -> str:
     return "no-connection" if isinstance(error, ConnectionLost) else "io"
 
 
-def one_line(function: Callable[P, T]) -> Callable[P, T]:
-    """For what Spark calls: errors that a person can act on come without a traceback."""
+def one_line_errors(function: Callable[P, T]) -> Callable[P, T]:
+    """A decorator for methods that Spark calls: `hidden_traceback` for the whole method."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -81,13 +81,13 @@ def one_line(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def explain(error: BaseException) -> str | None:
-    """logd's sentence in an exception that Spark raised; None where it is not about logd."""
+    """The message of logd in an exception that Spark raised; None if there is none."""
     found = _LINE.search(str(error))
     return found["text"].strip() if found else None
 
 
 def error_code(error: BaseException) -> str | None:
-    """The code of the same line: `not-found`, `busy`, ...; None where there is none."""
+    """The error code in such an exception: `not-found`, `busy`, ...; None if there is none."""
     if isinstance(error, LogdFailed):
         return error.code
     found = _LINE.search(str(error))

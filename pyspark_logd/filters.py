@@ -1,8 +1,8 @@
-"""Filters on `offset` and `timestamp` that narrow what is read, for those who ask for it.
+"""Filter pushdown: filters on `offset` and `timestamp` reduce the offsets that are read.
 
-A reader that takes filters fails in a session in which they are switched off, as they are by
-default; hence a class of its own, used where the option pushFilters is set. All filters are handed
-back, so Spark applies them too: what is narrowed here only has to contain what is wanted.
+By default, Spark sessions disable filter pushdown for Python data sources and reject readers that
+define `pushFilters`. Therefore this class is used only with the option pushFilters. It returns all
+filters to Spark, which applies them again, so a range may contain more than the filters allow.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pyspark.sql.datasource import (
 )
 
 from logd.batch import MAX_NUMBER
+from logd.wire.offset_ranges import OffsetRange
 from logd.wire.requests import At
 from pyspark_logd.batch_reader import BatchReader
-from pyspark_logd.errors import one_line
-from pyspark_logd.query_ranges import QueryRange
+from pyspark_logd.errors import one_line_errors
 from pyspark_logd.topic_sources import TopicSource
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -31,12 +31,12 @@ COMPARISONS = (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqu
 
 
 class FilteringReader(BatchReader):
-    """`offsets` and `times_ms` are where to start and to stop; the stop is left out."""
+    """`offsets` and `times_ms` are half-open ranges."""
 
     offsets = (0, MAX_NUMBER)
     times_ms = (0, MAX_NUMBER)
 
-    @one_line
+    @one_line_errors
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         for one in filters:
             if not isinstance(one, COMPARISONS):
@@ -49,21 +49,21 @@ class FilteringReader(BatchReader):
                 self.times_ms = narrowed(self.times_ms, one, low_ms, high_ms)
         return filters
 
-    def narrow(self, topic: str, place: TopicSource, there: QueryRange) -> QueryRange:
-        start = max(there.start, self.offsets[0])
-        stop = min(there.stop, self.offsets[1])
+    def narrow(self, topic: str, source: TopicSource, available: OffsetRange) -> OffsetRange:
+        start = max(available.first, self.offsets[0])
+        stop = min(available.next, self.offsets[1])
         first_ms, next_ms = self.times_ms
         if first_ms > 0:
-            start = max(start, place.offset_at(topic, At(first_ms)))
+            start = max(start, source.offset_at(topic, At(first_ms)))
         if next_ms < MAX_NUMBER:
-            stop = min(stop, place.offset_at(topic, At(next_ms)))
-        return QueryRange(start, max(start, stop))
+            stop = min(stop, source.offset_at(topic, At(next_ms)))
+        return OffsetRange(start, max(start, stop))
 
 
 def narrowed(within: tuple[int, int], one: Filter, low: int, high: int) -> tuple[int, int]:
-    """The part of the numbers from `within[0]` up to `within[1]` that a filter may let by.
+    """The part of a half-open range that a filter may accept.
 
-    `low` and `high` are the filter's value as a whole number, above it and below it.
+    `low` and `high` are the value of the filter, rounded up and down.
     """
     start, stop = within
     if isinstance(one, EqualTo | GreaterThanOrEqual | GreaterThan):

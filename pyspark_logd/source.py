@@ -1,12 +1,10 @@
-"""What Spark finds: the source by its name, and a reader or a writer for each kind of query.
+"""The data source that Spark loads: it creates a reader or a writer for each kind of query.
 
-Spark makes one in a Python process of the driver for each query. What is wrong with the options, a
-host that does not answer and a topic that is not there are said at once, by `load` and `save`.
+Spark creates a DefaultSource per query, in a Python process of the driver. `load` and `save` fail
+immediately if an option is invalid, a daemon does not answer or a topic does not exist.
 """
 
 from __future__ import annotations
-
-from contextlib import ExitStack, closing
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -19,12 +17,11 @@ from pyspark.sql.types import StructType
 
 from pyspark_logd.arrow_columns import SCHEMA
 from pyspark_logd.batch_reader import BatchReader
-from pyspark_logd.connections import dial
-from pyspark_logd.errors import BadOption, one_line
+from pyspark_logd.errors import BadOption, one_line_errors
 from pyspark_logd.filters import FilteringReader
 from pyspark_logd.options import SourceWriteOptions, any_read_options, read_options, write_options
 from pyspark_logd.stream_reader import StreamReader
-from pyspark_logd.topic_sources import homes, open_place
+from pyspark_logd.topic_sources import connect, located_topics
 from pyspark_logd.writer import BatchWriter, StreamWriter
 
 
@@ -33,15 +30,12 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "logd"
 
-    @one_line
+    @one_line_errors
     def schema(self) -> StructType:
-        options = any_read_options(self.options)
-        with ExitStack() as stack:
-            places = [stack.enter_context(closing(open_place(site))) for site in options.sites]
-            homes(options, places)
-        return SCHEMA
+        with located_topics(any_read_options(self.options)):
+            return SCHEMA
 
-    @one_line
+    @one_line_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options, is_stream=False)
         kind = FilteringReader if options.pushes_filters else BatchReader
@@ -50,18 +44,18 @@ class DefaultSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(self.options, schema)
 
-    @one_line
+    @one_line_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         options = self._write_options(overwrite)
-        dial(options.site).close()
+        connect(options.location).close()
         return BatchWriter(options, schema)
 
-    @one_line
+    @one_line_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """Nobody is asked here: Spark makes one for every commit too, when a daemon may be away."""
+        """Does not connect: Spark also creates a writer for every commit, without using it."""
         return StreamWriter(self._write_options(overwrite), schema)
 
     def _write_options(self, overwrite: bool) -> SourceWriteOptions:
         if overwrite:
-            raise BadOption("a topic only grows: write with mode('append') or outputMode('append')")
+            raise BadOption("topics are append-only: use mode('append') or outputMode('append')")
         return write_options(self.options)

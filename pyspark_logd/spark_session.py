@@ -1,7 +1,7 @@
-"""A Spark session for programs of our own, and what is said where there can be none.
+"""Starts a Spark session, or reports in one line why Spark cannot start.
 
-Spark runs on Java, 17 or later. Without one PySpark fails with a page of text; `spark_session` says
-it in one line. Spark's Python processes are to run the Python that runs this.
+Spark needs Java 17 or later; without it, PySpark fails with a page of text. The Python processes
+of Spark use the interpreter of this process.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ _VERSION = re.compile(r'version "(?:1\.)?([0-9]+)')
 _INSTALL = "on Debian: apt-get install default-jre-headless"
 
 
-def why_no_java() -> str | None:
-    """Why Spark cannot run here; None where it can."""
+def java_problem() -> str | None:
+    """Why there is no usable Java; None if there is one."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(os.path.join(home, "bin", "java") if home else "java")
     if java is None:
-        where = f"JAVA_HOME, {home}, has none" if home else "there is none"
+        where = f"JAVA_HOME={home} has none" if home else "none was found"
         return f"Spark needs Java {JAVA} or later, and {where}; {_INSTALL}"
     done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     found = _VERSION.search(done.stderr)
     if found is None or int(found[1]) < JAVA:
-        version = found[1] if found else "of an unknown version"
+        version = f"version {found[1]}" if found else "an unknown version"
         return f"Spark needs Java {JAVA} or later, and {java} is {version}; {_INSTALL}"
     return None
 
 
 def spark_session(name: str, master: str | None = None, **settings: str) -> SparkSession:
-    """The session that is there already, or a new one; settings with _ for each dot.
+    """The existing session or a new one. In names of settings, _ stands for a dot.
 
-    Without a master: what spark-submit said, or all cores of this machine.
+    Without a master, Spark uses the one of spark-submit, or all cores of this machine.
     """
-    if reason := why_no_java():
+    if reason := java_problem():
         raise LogdFailed(reason)
     from pyspark.sql import SparkSession
 

@@ -1,6 +1,6 @@
-"""Which offsets each of Spark's tasks reads: ranges that hold about as many bytes each.
+"""Splits: the offsets that each Spark task reads, in ranges of about the same number of bytes.
 
-Pure. Within one of the daemon's partitions bytes are taken to be spread evenly over offsets.
+Pure. Within a partition, bytes are assumed to be distributed evenly over offsets.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from pyspark.sql.datasource import InputPartition
 
 from logd.wire.commands import PartitionInfo
 from logd.wire.topic_identity import TopicIdentity
-from pyspark_logd.options import Site
+from pyspark_logd.options import Location
 
-SPLIT_BYTES = 64 << 20  # what a task reads, unless more of them are asked for
+SPLIT_BYTES = 64 << 20  # per task, unless minPartitions asks for more tasks
 
 
 @dataclass(frozen=True)
 class Split(InputPartition):
-    """The offsets from `start` up to `stop` of a topic, and where it is."""
+    """The offsets of a topic from `start` to before `stop`, and where the topic is."""
 
-    site: Site
+    location: Location
     topic: str
     start: int
     stop: int
-    seen: TopicIdentity
+    identity: TopicIdentity
 
 
 class TopicSizes:
-    """How many bytes lie before an offset, and at which offset so many bytes end."""
+    """Converts offsets to positions in bytes, and back."""
 
     def __init__(self, partitions: Sequence[PartitionInfo]) -> None:
         self._offsets, self._bytes = [0], [0]
         for part in partitions:
-            if part.first > self._offsets[-1]:  # what is before it has expired
+            if part.first > self._offsets[-1]:  # offsets before it have expired
                 self._offsets.append(part.first)
                 self._bytes.append(self._bytes[-1])
             if part.next > self._offsets[-1]:
@@ -58,8 +58,10 @@ def _interpolate(x: float, xs: list[int], ys: list[int]) -> float:
     return ys[at - 1] + share * (ys[at] - ys[at - 1])
 
 
-def cuts(sizes: TopicSizes, start: int, stop: int, splits: int, max_messages: int) -> list[int]:
-    """Offsets from `start` to `stop` between which about as many bytes lie; none where equal."""
+def split_offsets(
+    sizes: TopicSizes, start: int, stop: int, splits: int, max_messages: int
+) -> list[int]:
+    """The bounds of ranges of about equal size from `start` to `stop`; none if these are equal."""
     if start >= stop:
         return []
     splits = min(max(splits, ceil((stop - start) / max_messages)), stop - start)
@@ -67,11 +69,11 @@ def cuts(sizes: TopicSizes, start: int, stop: int, splits: int, max_messages: in
     step = (last - first) / splits
     inner = {sizes.offset(first + step * i) for i in range(1, splits)}
     found = [start, *sorted(offset for offset in inner if start < offset < stop), stop]
-    return _no_longer_than(max_messages, found)
+    return _limit_ranges(max_messages, found)
 
 
-def _no_longer_than(max_messages: int, offsets: list[int]) -> list[int]:
-    """Where bytes are uneven, some of the ranges may still hold too many messages."""
+def _limit_ranges(max_messages: int, offsets: list[int]) -> list[int]:
+    """Divide ranges that contain more than `max_messages`."""
     found = offsets[:1]
     for offset in offsets[1:]:
         pieces = ceil((offset - found[-1]) / max_messages)
@@ -80,8 +82,8 @@ def _no_longer_than(max_messages: int, offsets: list[int]) -> list[int]:
     return found
 
 
-def shares(bytes_: Sequence[float], min_splits: int) -> list[int]:
-    """How many splits each topic gets, by its bytes: at least `min_splits` together."""
+def split_counts(bytes_: Sequence[float], min_splits: int) -> list[int]:
+    """The number of splits of each topic by its bytes, at least `min_splits` in total."""
     total = sum(bytes_)
     wanted = max(min_splits, ceil(total / SPLIT_BYTES))
     return [max(1, ceil(wanted * one / total)) if total else 1 for one in bytes_]

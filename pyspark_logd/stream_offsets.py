@@ -1,12 +1,12 @@
-"""How far a streaming query is, as it stands in Spark's checkpoint.
+"""The position of a streaming query, as stored in Spark's checkpoint.
 
     {"topics": {"app": {"id": "9f…", "epoch": 1, "began": 0, "cuts": [0, 500, 1000]}}}
 
-Always: an offset tells by itself which messages its micro-batch has, and how they are split among
-tasks. Spark may ask for the initial offset a second time when the first micro-batch is run again,
-and then `latest` has moved on; and a replay has to give each task what it had, or a sink cannot
-know it again. `cuts` has the start and the end and what is between; only one, where a topic has
-nothing in this micro-batch. The id and the epoch say which topic that was.
+Invariant: the position alone determines the messages of its micro-batch and their distribution to
+tasks. Spark may request the initial offset again when it repeats the first micro-batch, and
+`latest` has advanced by then. A repeated micro-batch must give each task the same messages, or a
+sink cannot recognize them. `cuts` has the bounds of the splits, or one offset if the topic has no
+messages in this micro-batch. The id and the epoch identify the topic.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pyspark_logd.errors import BadOption
 
 
 class StreamProgress(NamedTuple):
-    """One topic in one micro-batch."""
+    """The part of one topic in a micro-batch."""
 
-    seen: TopicIdentity
+    identity: TopicIdentity
     cuts: list[int]
 
     @property
@@ -36,7 +36,7 @@ class StreamProgress(NamedTuple):
 def to_json(topics: Mapping[str, StreamProgress]) -> dict[str, Any]:
     return {
         "topics": {
-            topic: {**progress.seen._asdict(), "cuts": progress.cuts}
+            topic: {**progress.identity._asdict(), "cuts": progress.cuts}
             for topic, progress in topics.items()
         }
     }
@@ -47,8 +47,8 @@ def from_json(offset: Mapping[str, Any]) -> dict[str, StreamProgress]:
         return {topic: _progress(found) for topic, found in offset["topics"].items()}
     except (KeyError, TypeError, AttributeError):
         raise BadOption(
-            "the checkpoint has no offsets of logd; was it made by a query with another source?"
-            " Give this query a checkpointLocation of its own"
+            "the checkpoint has no offsets of logd; it may belong to a query with another source."
+            " Set another checkpointLocation"
         ) from None
 
 
@@ -58,12 +58,12 @@ def _progress(found: Mapping[str, Any]) -> StreamProgress:
     )
 
 
-def fair_shares(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
-    """How many messages of each topic come next: together `limit` at most, the fullest cut most."""
-    shares, left = {}, limit
+def limit_messages(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
+    """Distribute `limit` messages among the topics as evenly as possible."""
+    counts, left = {}, limit
     by_size = sorted(waiting, key=lambda topic: waiting[topic])
     for i, topic in enumerate(by_size):
         share = -(-left // (len(by_size) - i))
-        shares[topic] = min(waiting[topic], share)
-        left -= shares[topic]
-    return shares
+        counts[topic] = min(waiting[topic], share)
+        left -= counts[topic]
+    return counts

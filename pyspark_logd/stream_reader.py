@@ -1,8 +1,8 @@
-"""Streaming reads: how far there is to read, and what each micro-batch has.
+"""Streaming queries: decides the messages of each micro-batch.
 
-Spark keeps one of these alive in a Python process of the driver and asks it again and again. It
-keeps a connection to each place, and waits out a daemon that is away for a while. What Spark may
-never call, `commit` and `stop`, carries no weight here.
+Spark keeps a StreamReader in a Python process of the driver. It keeps a connection to each source
+and retries while a daemon is unavailable. It does not depend on `commit` or `stop`, which Spark may
+never call.
 """
 
 from __future__ import annotations
@@ -27,122 +27,127 @@ from logd.client.backoff import RETRYABLE, RetryDeadline
 from logd.wire.topic_identity import kept
 from pyspark_logd.arrow_columns import arrow_schema
 from pyspark_logd.data_loss import on_loss
-from pyspark_logd.errors import hidden_traceback, one_line
+from pyspark_logd.errors import hidden_traceback, one_line_errors
 from pyspark_logd.options import SourceReadOptions, read_options
 from pyspark_logd.query_ranges import resolve, within
-from pyspark_logd.split_reader import PATIENCE_S, record_batches, still_there
-from pyspark_logd.splits import Split, TopicSizes, cuts, shares
-from pyspark_logd.stream_offsets import StreamProgress, fair_shares, from_json, to_json
-from pyspark_logd.topic_sources import Extent, TopicSource, homes, open_place
+from pyspark_logd.split_reader import RETRY_TIMEOUT_S, readable_range, record_batches
+from pyspark_logd.splits import Split, TopicSizes, split_counts, split_offsets
+from pyspark_logd.stream_offsets import StreamProgress, from_json, limit_messages, to_json
+from pyspark_logd.topic_sources import Extent, TopicSource, locate_topics, open_source
 
 T = TypeVar("T")
-Homes = dict[str, TopicSource]
+SourceByTopic = dict[str, TopicSource]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Options are read when the first question comes: what is raised here, Spark does not tell."""
+    """Options are parsed at the first call: Spark does not report errors of the constructor."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._given, self._columns = dict(given), schema
-        self._places: list[TopicSource] = []
-        self._homes: Homes = {}
-        self._targets: Mapping[str, Extent] | None = None  # where availableNow ends
+        self._sources: list[TopicSource] = []
+        self._by_topic: SourceByTopic = {}
+        self._targets: Mapping[str, Extent] | None = None  # the end of availableNow
         self._latest: dict[str, int] = {}
 
     @cached_property
     def _options(self) -> SourceReadOptions:
         return read_options(self._given, is_stream=True)
 
-    def _on_loss(self, topic: str, first: int, next_: int, why: str) -> None:
-        on_loss(self._options.fails_on_data_loss)(topic, first, next_, why)
+    def _on_loss(self, topic: str, first: int, next_: int, reason: str) -> None:
+        on_loss(self._options.fails_on_data_loss)(topic, first, next_, reason)
 
-    # -- what Spark asks for ----------------------------------------------------------------------
+    # -- called by Spark --------------------------------------------------------------------------
 
-    @one_line
+    @one_line_errors
     def initialOffset(self) -> dict[str, Any]:
-        arrow_schema(self._columns)  # now, not in the first task
-        return self._patiently(self._initial)
+        arrow_schema(self._columns)  # report errors now, not in the first task
+        return self._retry(self._initial)
 
-    @one_line
+    @one_line_errors
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._options.max_trigger_messages
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
-    @one_line
+    @one_line_errors
     def prepareForTriggerAvailableNow(self) -> None:
-        self._targets = self._patiently(
-            lambda homes: {topic: place.extent(topic) for topic, place in homes.items()}
+        self._targets = self._retry(
+            lambda by_topic: {topic: source.extent(topic) for topic, source in by_topic.items()}
         )
 
-    @one_line
+    @one_line_errors
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
         before = start if start is not None else self.initialOffset()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        topics = self._patiently(lambda homes: self._next(from_json(before), most, homes))
+        topics = self._retry(lambda by_topic: self._next(from_json(before), most, by_topic))
         return before if topics is None else to_json(topics)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return {"topics": self._latest} if self._latest else None
 
-    @one_line
+    @one_line_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """What is read is in `end` alone, see `stream_offsets`."""
+        """`end` alone determines the splits, see `stream_offsets`."""
         if start == end:
             return []
-        return [*self._patiently(lambda homes: [*self._splits(from_json(end), homes)])]
+        return [*self._retry(lambda by_topic: [*self._splits(from_json(end), by_topic)])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with hidden_traceback():
             yield from record_batches(partition, arrow_schema(self._columns), self._on_loss)
 
     def stop(self) -> None:
-        self._hang_up()
+        self._disconnect()
 
-    # -- the answers ------------------------------------------------------------------------------
+    # -- planning ---------------------------------------------------------------------------------
 
-    def _initial(self, homes: Homes) -> dict[str, Any]:
+    def _initial(self, by_topic: SourceByTopic) -> dict[str, Any]:
         found = {}
-        for topic, place in homes.items():
-            extent = place.extent(topic)
-            start = resolve(self._options.start, topic, place, extent)
-            start = within(topic, extent, start, max(start, extent.next), self._on_loss).start
-            found[topic] = StreamProgress(extent.seen, [min(start, extent.next)])
+        for topic, source in by_topic.items():
+            extent = source.extent(topic)
+            start = resolve(self._options.start, topic, source, extent)
+            start = within(topic, extent, start, max(start, extent.next), self._on_loss).first
+            found[topic] = StreamProgress(extent.identity, [min(start, extent.next)])
         return to_json(found)
 
     def _next(
-        self, before: dict[str, StreamProgress], most: int | None, homes: Homes
+        self, before: dict[str, StreamProgress], most: int | None, by_topic: SourceByTopic
     ) -> dict[str, StreamProgress] | None:
         """How far each topic is after the next micro-batch; None where there is nothing new."""
-        extents = {topic: place.extent(topic) for topic, place in homes.items()}
+        extents = {topic: source.extent(topic) for topic, source in by_topic.items()}
         self._latest = {topic: extent.next for topic, extent in extents.items()}
-        starts = {topic: self._start(topic, before, extents[topic]) for topic in homes}
-        waiting = {topic: self._stop(topic, extents[topic]) - starts[topic] for topic in homes}
+        starts = {topic: self._start(topic, before, extents[topic]) for topic in by_topic}
+        waiting = {topic: self._stop(topic, extents[topic]) - starts[topic] for topic in by_topic}
         waiting = {topic: max(0, messages) for topic, messages in waiting.items()}
-        counts = waiting if most is None else fair_shares(waiting, most)
+        counts = waiting if most is None else limit_messages(waiting, most)
         if not any(counts.values()):
             return None
-        # Those that are not there now have nothing in this micro-batch.
-        found = {topic: StreamProgress(was.seen, [was.next]) for topic, was in before.items()}
-        sizes = {topic: TopicSizes(place.partitions(topic)) for topic, place in homes.items()}
-        for topic, offsets in self._cut(starts, counts, sizes).items():
-            found[topic] = StreamProgress(extents[topic].seen, offsets)
+        # Topics that do not exist now have no messages in this micro-batch.
+        found = {topic: StreamProgress(was.identity, [was.next]) for topic, was in before.items()}
+        sizes = {topic: TopicSizes(source.partitions(topic)) for topic, source in by_topic.items()}
+        for topic, offsets in self._split(starts, counts, sizes).items():
+            found[topic] = StreamProgress(extents[topic].identity, offsets)
         return found
 
     def _start(self, topic: str, before: dict[str, StreamProgress], extent: Extent) -> int:
-        """Where a topic goes on. One that is new to the query is read from its beginning."""
+        """The offset to resume from. A topic that is new to the query is read from its start."""
         if topic not in before:
             return extent.first
         progress = before[topic]
-        if progress.seen.id != extent.seen.id:
-            self._on_loss(topic, 0, progress.next, "the topic was made anew since they were read")
+        if progress.identity.id != extent.identity.id:
+            self._on_loss(
+                topic,
+                0,
+                progress.next,
+                "the topic was deleted and created again after they were read",
+            )
             return extent.first
-        sound = kept(progress.seen, extent.seen, progress.next)
-        if sound < progress.next:
-            why = "they were read, and then lost in a crash of the daemon's machine"
-            self._on_loss(topic, sound, progress.next, why)
-        return within(topic, extent, sound, max(sound, extent.next), self._on_loss).start
+        intact = kept(progress.identity, extent.identity, progress.next)
+        if intact < progress.next:
+            reason = "they were read, and the machine of the daemon then crashed and lost them"
+            self._on_loss(topic, intact, progress.next, reason)
+        return within(topic, extent, intact, max(intact, extent.next), self._on_loss).first
 
     def _stop(self, topic: str, extent: Extent) -> int:
         if self._targets is None:
@@ -150,55 +155,55 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         target = self._targets.get(topic)
         return min(extent.next, target.next) if target else 0
 
-    def _cut(
+    def _split(
         self, starts: dict[str, int], counts: dict[str, int], sizes: dict[str, TopicSizes]
     ) -> dict[str, list[int]]:
         stops = {topic: starts[topic] + counts[topic] for topic in starts}
         bytes_ = [sizes[t].before(stops[t]) - sizes[t].before(starts[t]) for t in starts]
-        splits = shares(bytes_, self._options.min_splits)
+        numbers = split_counts(bytes_, self._options.min_splits)
         most = self._options.max_split_messages
         return {
-            topic: cuts(sizes[topic], start, stops[topic], share, most) or [start]
-            for (topic, start), share in zip(starts.items(), splits, strict=True)
+            topic: split_offsets(sizes[topic], start, stops[topic], count, most) or [start]
+            for (topic, start), count in zip(starts.items(), numbers, strict=True)
         }
 
-    def _splits(self, end: dict[str, StreamProgress], homes: Homes) -> Iterator[Split]:
-        for topic, (seen, offsets) in end.items():
+    def _splits(self, end: dict[str, StreamProgress], by_topic: SourceByTopic) -> Iterator[Split]:
+        for topic, (identity, offsets) in end.items():
             if len(offsets) < 2:
                 continue
-            place = homes.get(topic)
-            if place is None:
-                self._on_loss(topic, offsets[0], offsets[-1], "there is no such topic any more")
+            source = by_topic.get(topic)
+            if source is None:
+                self._on_loss(topic, offsets[0], offsets[-1], "the topic no longer exists")
                 continue
-            splits = [Split(place.site, topic, a, b, seen) for a, b in pairwise(offsets)]
-            if self._options.fails_on_data_loss:  # said here, it reaches the user in one line
+            splits = [Split(source.location, topic, a, b, identity) for a, b in pairwise(offsets)]
+            if self._options.fails_on_data_loss:  # here the error reaches the user in one line
                 for split in splits:
-                    still_there(place, split, split.start, self._on_loss)
+                    readable_range(source, split, split.start, self._on_loss)
             yield from splits
 
-    # -- places -----------------------------------------------------------------------------------
+    # -- sources ----------------------------------------------------------------------------------
 
-    def _patiently(self, ask: Callable[[Homes], T]) -> T:
-        """Ask, with the place of each topic; again, where a daemon is away for a while."""
-        patience = RetryDeadline(PATIENCE_S, monotonic())
+    def _retry(self, action: Callable[[SourceByTopic], T]) -> T:
+        """Call `action` with the source of each topic; retry while a daemon is unavailable."""
+        deadline = RetryDeadline(RETRY_TIMEOUT_S, monotonic())
         while True:
             try:
-                return ask(self._find_homes())
+                return action(self._locate_topics())
             except RETRYABLE as error:
-                self._hang_up()
-                sleep(patience.pause_s(error, monotonic()))
+                self._disconnect()
+                sleep(deadline.pause_s(error, monotonic()))
 
-    def _find_homes(self) -> Homes:
-        """Topics that a pattern matches may be new; those with a name stay where they are."""
-        if not self._places:
-            for site in self._options.sites:
-                self._places.append(open_place(site))
-        if not self._homes or self._options.pattern is not None:
-            self._homes = homes(self._options, self._places)
-        return self._homes
+    def _locate_topics(self) -> SourceByTopic:
+        """A pattern may match new topics, so it is evaluated every time."""
+        if not self._sources:
+            for location in self._options.locations:
+                self._sources.append(open_source(location))
+        if not self._by_topic or self._options.pattern is not None:
+            self._by_topic = locate_topics(self._options, self._sources)
+        return self._by_topic
 
-    def _hang_up(self) -> None:
-        self._homes = {}
-        for place in self._places:
-            place.close()
-        self._places = []
+    def _disconnect(self) -> None:
+        self._by_topic = {}
+        for source in self._sources:
+            source.close()
+        self._sources = []

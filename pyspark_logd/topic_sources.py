@@ -1,39 +1,41 @@
-"""Where topics live, and how to ask there: a daemon, or its files on this host.
+"""The sources of topics: a daemon, or a data directory on this host.
 
-Its `Site` says where that is, and can travel to other machines in a split. Everything here answers
-at once or raises; to be patient is the business of whoever asks.
+A `Location` identifies a source and is serialized with each split. Nothing here retries; the
+callers do.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from logd.client.client import Client
 from logd.errors import NotFound
 from logd.offline import reader
 from logd.wire import commands
 from logd.wire.commands import Batches, PartitionInfo
 from logd.wire.requests import At, Read
 from logd.wire.topic_identity import TopicIdentity
-from pyspark_logd.connections import dial
 from pyspark_logd.errors import BadOption
-from pyspark_logd.options import FILES, Site, SourceReadOptions
+from pyspark_logd.options import FILE_PREFIX, Location, SourceReadOptions
 
-READ_BYTES = 1 << 20  # of a reply: what is built from 4 MiB takes three times as long per message
+TIMEOUT_S = 30.0
+READ_BYTES = 1 << 20  # per reply; with 4 MiB, a message took three times as long
 
 
 class Extent(NamedTuple):
-    """What there is of a topic, and which topic it is."""
+    """The offsets that a topic has, and its identity."""
 
     first: int
     next: int
-    seen: TopicIdentity
+    identity: TopicIdentity
 
 
 class TopicSource(Protocol):
-    site: Site
+    location: Location
 
     def close(self) -> None: ...
     def topics(self) -> list[str]: ...
@@ -41,17 +43,23 @@ class TopicSource(Protocol):
     def offset_at(self, topic: str, at: At) -> int: ...
     def partitions(self, topic: str) -> list[PartitionInfo]: ...
     def replies(self, topic: str, start: int, stop: int) -> Iterator[Batches]:
-        """Whole batches that cover these offsets; it ends early where the topic does."""
+        """Whole batches that cover these offsets; it ends early if the topic does."""
 
 
-def open_place(site: Site) -> TopicSource:
-    return DataDirSource(site) if site.name.startswith(FILES) else DaemonSource(site)
+def connect(location: Location) -> Client:
+    return Client(location.endpoint or location.name, timeout_s=TIMEOUT_S)
+
+
+def open_source(location: Location) -> TopicSource:
+    return (
+        DataDirSource(location) if location.name.startswith(FILE_PREFIX) else DaemonSource(location)
+    )
 
 
 class DaemonSource:
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        self._client = dial(site)
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self._client = connect(location)
 
     def close(self) -> None:
         self._client.close()
@@ -69,7 +77,7 @@ class DaemonSource:
         return self._client.partitions(topic)
 
     def replies(self, topic: str, start: int, stop: int) -> Iterator[Batches]:
-        """The next reply is asked for before the current one is worked on. Never for nothing."""
+        """Requests the next reply before the current one is processed."""
         self._ask(topic, start, stop)
         while start < stop:
             reply: Batches = self._client.receive()
@@ -85,16 +93,16 @@ class DaemonSource:
 
 
 class DataDirSource:
-    """A data directory. Each question looks at the files anew, as a daemon's start would."""
+    """A data directory. Every method reads the files again, as a starting daemon would."""
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        self._data_dir = Path(site.name.removeprefix(FILES))
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self._data_dir = Path(location.name.removeprefix(FILE_PREFIX))
         if not self._data_dir.is_dir():
-            raise BadOption(f"dataDir {self._data_dir} is no directory on this machine")
+            raise BadOption(f"dataDir {self._data_dir} is not a directory on this machine")
 
     def close(self) -> None:
-        """Nothing to do: a file closes itself once nobody refers to it."""
+        """Files are closed when they are no longer referenced."""
 
     def topics(self) -> list[str]:
         return [info.topic for info in reader.topics(self._data_dir)]
@@ -125,27 +133,32 @@ def _extent(stats: dict[str, str]) -> Extent:
     return Extent(int(stats["first"]), int(stats["next"]), TopicIdentity.of(stats))
 
 
-# -- which topics, and where ----------------------------------------------------------------------
-
-
-def homes(options: SourceReadOptions, places: list[TopicSource]) -> dict[str, TopicSource]:
-    """The place of each topic that is to be read, by the topics' names."""
+def locate_topics(options: SourceReadOptions, sources: list[TopicSource]) -> dict[str, TopicSource]:
+    """The source of each topic of a query, sorted by topic."""
     found: dict[str, TopicSource] = {}
-    for place in places:
-        for topic in place.topics():
+    for source in sources:
+        for topic in source.topics():
             if topic not in options.topics and not _matches(topic, options.pattern):
                 continue
             if topic in found:
                 raise BadOption(
-                    f"topic {topic} is at {found[topic].site.name} and at {place.site.name};"
-                    " read them as two data frames and join these with union"
+                    f"topic {topic} exists at {found[topic].location.name} and at"
+                    f" {source.location.name}; read two data frames and combine them with union"
                 )
-            found[topic] = place
+            found[topic] = source
     for topic in options.topics:
         if topic not in found:
-            where = ", ".join(place.site.name for place in places)
-            raise NotFound(f"no topic {topic} at {where}; `log-cli topics` lists what is there")
+            where = ", ".join(source.location.name for source in sources)
+            raise NotFound(f"no topic {topic} at {where}; `log-cli topics` lists the topics")
     return dict(sorted(found.items()))
+
+
+@contextmanager
+def located_topics(options: SourceReadOptions) -> Iterator[dict[str, TopicSource]]:
+    """The same, with sources that are open within the block."""
+    with ExitStack() as stack:
+        sources = [stack.enter_context(closing(open_source(each))) for each in options.locations]
+        yield locate_topics(options, sources)
 
 
 def _matches(topic: str, pattern: str | None) -> bool:

@@ -52,7 +52,7 @@ def open_archive(url: str, options: Path | None, *packages: str) -> ArchiveStore
 
     Keys are read from a file or from the environment, never from the command line.
     """
-    from logd.archive.spark_session import check_installed
+    from logd.archive.job_session import check_installed
 
     check_installed(*packages)
     from logd.archive.object_stores import open_store
@@ -90,11 +90,11 @@ def spark(name: str, master: str | None, quiet: bool) -> StartSpark:
 
     @contextmanager
     def start() -> Iterator[SparkSession]:
-        from logd.archive.spark_session import session
+        from logd.archive.job_session import job_session
 
         if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has started it
             notice(f"starting Spark ({master or 'on this machine'})", quiet)
-        with session(f"log-cli {name}", master) as spark, _task_progress(spark, name, quiet):
+        with job_session(f"log-cli {name}", master) as spark, _task_progress(spark, name, quiet):
             yield spark
 
     return start

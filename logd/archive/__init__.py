@@ -1,6 +1,6 @@
-"""What becomes of messages when they leave the daemon: archived, searched, brought back.
+"""Jobs that archive messages, search archived ones, and import them again.
 
-The archive is Parquet files and a list of those that count. What needs no Spark (the list, the
-files, the delete hook) imports none of it; the jobs import it when they run. Nothing of the
-daemon's loop or sockets is imported here, and nothing of `cli`.
+An archive is a set of Parquet files and a manifest that lists them. The manifest, the files and the
+delete hook do not need Spark; the jobs import it when they run. Nothing here imports the listeners
+of the daemon or `cli`.
 """

@@ -1,8 +1,8 @@
-"""Small files of one hour become one: which ones, and the task that rewrites them.
+"""Compaction: merges the small files of an hour.
 
-An hour that is over ends up in one file, or in as few as FILE_BYTES allows. The newest hour of a
-topic is still growing, so it may keep a few: to rewrite it at each run would cost more than it
-saves. Files that do not continue each other are left apart.
+The files of a past hour are merged into one file, or into as few as FILE_BYTES allows. The newest
+hour of a topic is still growing and may keep a few files, since rewriting it in each run would cost
+more than it saves. Only files with adjacent offsets are merged.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator
 from logd.archive import parquet
 from logd.archive.manifest import ArchivedFile
 from logd.archive.object_stores import ArchiveStore
-from logd.archive.offset_ranges import joined
-from logd.archive.parquet import FILE_BYTES, FILE_MESSAGES, ParquetFiles, ParquetRows, ParquetSource
+from logd.archive.parquet import FILE_BYTES, FILE_MESSAGES, ArchivedTopic, ParquetFiles, ParquetRows
+from logd.wire.offset_ranges import merge
 
-GROWING_FILES = 4  # of the newest hour, before they are worth a rewrite
+GROWING_FILES = 4  # the newest hour is merged from this number of files on
 
 
-def due(files: Iterable[ArchivedFile]) -> list[list[ArchivedFile]]:
-    """Groups of files, each to be rewritten as one."""
+def groups_to_merge(files: Iterable[ArchivedFile]) -> list[list[ArchivedFile]]:
+    """Groups of files to merge."""
     topics: dict[str, list[ArchivedFile]] = {}
     for file in files:
         topics.setdefault(file.topic_id, []).append(file)
@@ -33,7 +33,7 @@ def due(files: Iterable[ArchivedFile]) -> list[list[ArchivedFile]]:
 
 
 def _groups(files: list[ArchivedFile]) -> Iterator[list[ArchivedFile]]:
-    """Neighbours of one hour that fit into one file together."""
+    """Adjacent files of one hour that merged fit into one file."""
     group: list[ArchivedFile] = []
     for file in files:
         if group and not _fits(group, file):
@@ -45,22 +45,22 @@ def _groups(files: list[ArchivedFile]) -> Iterator[list[ArchivedFile]]:
 
 
 def _fits(group: list[ArchivedFile], file: ArchivedFile) -> bool:
-    together = [*group, file]
+    merged = [*group, file]
     return (
         (group[-1].next, group[-1].hour) == (file.first, file.hour)
-        and sum(one.value_bytes for one in together) <= FILE_BYTES
-        and sum(one.messages for one in together) <= FILE_MESSAGES
+        and sum(one.value_bytes for one in merged) <= FILE_BYTES
+        and sum(one.messages for one in merged) <= FILE_MESSAGES
     )
 
 
 def rewrite(store: ArchiveStore, group: list[ArchivedFile]) -> list[ArchivedFile]:
-    """The same messages in new files. The old ones are left where they are."""
+    """Write the messages to new files. The old files are not removed."""
     added: list[ArchivedFile] = []
-    source = ParquetSource(group[0].topic, group[0].topic_id)
+    source = ArchivedTopic(group[0].topic, group[0].topic_id)
     with ParquetFiles(store, source, added.append) as files:
         for file in sorted(group, key=lambda file: file.first):
             for batch in parquet.read(store, file, [file.range]):
                 files.add(ParquetRows.of(batch))
-    before, after = (joined(file.range for file in each) for each in (group, added))
+    before, after = (merge(file.range for file in each) for each in (group, added))
     assert before == after, (before, after)
     return added

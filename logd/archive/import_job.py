@@ -1,15 +1,15 @@
-"""The import job: archived messages back into a daemon, in their order, each once.
+"""The import job: pushes archived messages to a daemon, in order and each once.
 
-Before anything is pushed, a plan is kept in the archive: which offsets go to which topic, cut into
-segments. A segment is pushed under a producer's name that is made of the topic's id and its
-offsets, in batches that its messages alone decide, so the daemon recognises what it has already.
-Killed anywhere and run again, the same plan is carried out again, also when the archive was
-compacted or has grown meanwhile; what has come since gets a plan of its own.
+Before the first push, the job stores a plan in the archive: the offsets for a topic, divided into
+segments. The producer name of a segment consists of the topic id and its offsets, and its messages
+alone determine its batches, so the daemon recognizes batches that it has. A job that was killed
+continues the same plan when it runs again, even if the archive was compacted or has grown. New
+messages get a new plan.
 
     <archive>/_imports/<topic id>/<topic>/000001.json         a plan
-    <archive>/_imports/<topic id>/<topic>/000001-<id>.done    carried out, into this topic id
+    <archive>/_imports/<topic id>/<topic>/000001-<id>.done    completed, for this topic id
 
-Topics go side by side, the segments of one topic one behind the other.
+Topics are imported in parallel, the segments of a topic one after the other.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from logd.archive.archive_job import Say, StartSpark, sliced
+from logd.archive.archive_job import Notify, StartSpark, parallelize
 from logd.archive.import_push import ImportPush
 from logd.archive.manifest import ArchivedFile, Manifest, ManifestState
 from logd.archive.object_stores import ArchiveStore
-from logd.archive.offset_ranges import OffsetRange, common, count, without
-from logd.archive.parquet import ParquetSource
-from logd.archive.selection import TimeWindow, chosen
+from logd.archive.parquet import ArchivedTopic
+from logd.archive.selection import TimeWindow, select_topics
 from logd.client.client import Client
 from logd.errors import ArchiveError, NotFound
 from logd.wire.addresses import Target
 from logd.wire.commands import checked_topic
+from logd.wire.offset_ranges import OffsetRange, count_offsets, intersect, subtract
 from logd.wire.text import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SEGMENT = 1 << 16  # offsets: at its multiples all plans cut, so that most of their segments agree
-_TRIES = 10
+SEGMENT = 1 << 16  # offsets; segments end at its multiples, so that most are in all plans
+_MAX_ATTEMPTS = 10
 RESULT = "topic_id string, written bigint"
 _PLAN = re.compile(r"([0-9]{6})(?:-([0-9a-f]+)\.done|\.json)")
 
@@ -50,11 +50,11 @@ class ImportPlan(msgspec.Struct, frozen=True):
 
 
 class ImportTask(msgspec.Struct, frozen=True):
-    """What one of Spark's tasks does: the plans of one topic, one behind the other."""
+    """The work of a Spark task: the plans of one topic, in order."""
 
-    source: ParquetSource
+    source: ArchivedTopic
     into: str
-    plans: dict[int, list[OffsetRange]]  # by their numbers
+    plans: dict[int, list[OffsetRange]]  # by number
     files: list[ArchivedFile]
 
     @property
@@ -63,41 +63,41 @@ class ImportTask(msgspec.Struct, frozen=True):
 
     @property
     def messages(self) -> int:
-        return count(self.ranges)
+        return count_offsets(self.ranges)
 
 
 class ImportCounts(NamedTuple):
-    """`messages` is the sum of the two behind it."""
+    """`messages` is the sum of the last two fields."""
 
     topic: str
     topic_id: str
     into: str
-    messages: int  # in the archive, as far as they were asked for
+    messages: int  # archived messages that were selected
     already: int
     written: int
 
 
 def import_(
     store: ArchiveStore, address: Target, patterns: list[str], into: str | None, window: TimeWindow,
-    start_spark: StartSpark, say: Say = lambda text: None,
+    start_spark: StartSpark, notify: Notify = lambda text: None,
 ) -> list[ImportCounts]:  # fmt: skip
     state = Manifest(store).existing()
-    sources = chosen(state, patterns)
+    sources = select_topics(state, patterns)
     if not sources:
         raise NotFound(f"{store.url} has no topic like {' '.join(patterns)}")
     if into is not None and len(sources) > 1:
         names = ", ".join(f"{topic} ({id_[:8]})" for topic, id_ in sources)
-        raise ArchiveError(f"--into takes one topic, and there are several: {names}; choose one")
+        raise ArchiveError(f"--into needs one topic, but these match: {names}; choose one")
     wanted = {source: window.ranges(store, state, source) for source in sources}
     tasks = _tasks(store, state, address, wanted, into)
     due = sum(task.messages for task in tasks)
     written: dict[str, int] = {}
     if due:
-        say(f"importing {counted(due, 'message')} of {counted(len(tasks), 'topic')}")
+        notify(f"importing {counted(due, 'message')} of {counted(len(tasks), 'topic')}")
         with start_spark() as spark:
             rows = [(msgspec.json.encode(task),) for task in tasks if task.plans]
-            work = sliced(spark, rows, "task binary", len(rows))
-            frame = work.mapInArrow(partial(_carry_out, store, address), RESULT)
+            work = parallelize(spark, rows, "task binary", len(rows))
+            frame = work.mapInArrow(partial(_run_tasks, store, address), RESULT)
             written = {row.topic_id: row.written for row in frame.collect()}
     return [_counts(task, wanted[task.source], written) for task in tasks]
 
@@ -106,7 +106,7 @@ def _tasks(
     store: ArchiveStore,
     state: ManifestState,
     address: Target,
-    wanted: dict[ParquetSource, list[OffsetRange]],
+    wanted: dict[ArchivedTopic, list[OffsetRange]],
     into: str | None,
 ) -> list[ImportTask]:
     with Client(address) as client:
@@ -119,9 +119,9 @@ def _tasks(
 
 
 def _counts(task: ImportTask, wanted: list[OffsetRange], written: dict[str, int]) -> ImportCounts:
-    """An unfinished plan may hold more than is asked for now."""
+    """An unfinished plan may contain more messages than are selected now."""
     new = written.get(task.source.topic_id, 0)
-    messages = max(count(wanted), count([*wanted, *task.ranges]))
+    messages = max(count_offsets(wanted), count_offsets([*wanted, *task.ranges]))
     return ImportCounts(*task.source, task.into, messages, messages - new, new)
 
 
@@ -129,7 +129,7 @@ def _topic_id(client: Client, topic: str) -> str:
     try:
         return client.stats(topic)["id"]
     except NotFound:
-        return ""  # the first push makes it
+        return ""  # the first push creates it
 
 
 # -- plans ----------------------------------------------------------------------------------------
@@ -138,26 +138,26 @@ def _topic_id(client: Client, topic: str) -> str:
 def _task(
     store: ArchiveStore,
     state: ManifestState,
-    source: ParquetSource,
+    source: ArchivedTopic,
     into: str,
     ranges: list[OffsetRange],
     target_id: str,
 ) -> ImportTask:
-    """The plans that are still to be carried out, a new one for what no plan has included."""
-    for _ in range(_TRIES):
+    """The unfinished plans, with a new one for offsets that are in no plan."""
+    for _ in range(_MAX_ATTEMPTS):
         plans, done = _plans(store, source, into)
         current = {n for n, ids in done.items() if target_id in ids}
         due = {n: plan for n, plan in plans.items() if n in current or not done.get(n)}
         planned = [each for plan in due.values() for each in plan.segments]
-        if new := _segments(without(ranges, planned)):
+        if new := _segments(subtract(ranges, planned)):
             name = f"{_folder(source, into)}/{max(plans, default=0) + 1:06d}.json"
             store.create(name, msgspec.json.encode(ImportPlan(new)))
-            continue  # also where another run was quicker: look again
+            continue  # also if another run has created this plan first
         left = {n: plan.segments for n, plan in sorted(due.items()) if n not in current}
         needed = [each for segments in left.values() for each in segments]
-        files = [file for file in state.of(source.topic_id) if common([file.range], needed)]
+        files = [file for file in state.of(source.topic_id) if intersect([file.range], needed)]
         return ImportTask(source, into, left, files)
-    raise ArchiveError(f"others import from {store.url} all the time; try again")
+    raise ArchiveError(f"too many concurrent imports from {store.url}; try again")
 
 
 def _segments(ranges: list[OffsetRange]) -> list[OffsetRange]:
@@ -170,9 +170,9 @@ def _segments(ranges: list[OffsetRange]) -> list[OffsetRange]:
 
 
 def _plans(
-    store: ArchiveStore, source: ParquetSource, into: str
+    store: ArchiveStore, source: ArchivedTopic, into: str
 ) -> tuple[dict[int, ImportPlan], dict[int, set[str]]]:
-    """Plans by number, and into which topic ids each was carried out."""
+    """The plans by number, and the topic ids for which each was completed."""
     plans: dict[int, ImportPlan] = {}
     done: dict[int, set[str]] = {}
     folder = _folder(source, into)
@@ -187,21 +187,21 @@ def _plans(
                 plan = msgspec.json.decode(store.get(found.path), type=ImportPlan)
             except msgspec.DecodeError as error:
                 raise ArchiveError(
-                    f"{store.url}: {found.path} is damaged ({error}); remove it only if what it"
-                    f" imported into {into} does not matter"
+                    f"{store.url}: {found.path} is damaged ({error}); if you remove it, messages"
+                    f" may be imported into {into} again"
                 ) from None
             plans[int(match[1])] = plan
     return plans, done
 
 
-def _folder(source: ParquetSource, into: str) -> str:
+def _folder(source: ArchivedTopic, into: str) -> str:
     return f"_imports/{source.topic_id}/{into}"
 
 
-# -- what Spark does ------------------------------------------------------------------------------
+# -- Spark ----------------------------------------------------------------------------------------
 
 
-def _carry_out(
+def _run_tasks(
     store: ArchiveStore, address: Target, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
@@ -231,6 +231,6 @@ def _values(
     from logd.archive import parquet
 
     for file in files:
-        if common([file.range], [segment]):
+        if intersect([file.range], [segment]):
             for part in parquet.read(store, file, [segment]):
                 yield from part.column("value").to_pylist()

@@ -1,9 +1,9 @@
-"""Push segments of archived messages so that each is stored once, however often it is pushed.
+"""Pushes segments of archived messages so that each is stored once, however often it is pushed.
 
-A segment's producer is named by the archived topic's id and the segment's offsets; its batches are
-numbered from 1 and cut by a rule that looks at nothing but its messages. So the same segment is the
-same pushes, byte by byte, and the daemon stores those it does not have. The first batch of a
-segment travels alone: from a producer that it does not know the daemon takes any number.
+The producer name of a segment consists of the topic id and its offsets; its batches are numbered
+from 1, and only its messages determine them. So a repeated segment consists of the same pushes, and
+the daemon stores only those that it does not have. The first batch of a segment is sent alone,
+since a daemon accepts any number from an unknown producer.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from time import monotonic, sleep
 
-from logd.archive.offset_ranges import OffsetRange
 from logd.batch import body_sum, encode_body
 from logd.client.backoff import RETRYABLE, RetryDeadline
 from logd.client.client import Client
 from logd.errors import NotFound, OutOfOrder
 from logd.wire import commands
 from logd.wire.addresses import Target
+from logd.wire.offset_ranges import OffsetRange
 from logd.wire.requests import Push
 
 BATCH_BYTES = 256 << 10
 BATCH_MESSAGES = 4096
 IN_FLIGHT = 16
-PATIENCE_S = 60.0
+RETRY_TIMEOUT_S = 60.0
 _LAST = re.compile(r"last=([0-9]{1,19})\b")
 
 
 def batches(messages: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """The cut. It must never change: a daemon may remember batches of an earlier version."""
+    """This division must never change: a daemon may remember batches of an earlier version."""
     batch: list[bytes] = []
     size = 0
     for message in messages:
@@ -48,13 +48,13 @@ def producer(topic_id: str, segment: OffsetRange) -> str:
 
 
 class ImportPush:
-    """To one topic, over one connection, which is made anew where it breaks."""
+    """Pushes to one topic over one connection, and reconnects when it is lost."""
 
     def __init__(self, address: Target, topic: str) -> None:
         self._address, self._topic = address, topic
         self._client: Client | None = None
-        self._patience = RetryDeadline(PATIENCE_S, monotonic())
-        self._began = self._next()  # what is before it was there already
+        self._deadline = RetryDeadline(RETRY_TIMEOUT_S, monotonic())
+        self._began = self._next()  # earlier offsets were stored by previous runs
 
     def close(self) -> None:
         if self._client is not None:
@@ -65,10 +65,9 @@ class ImportPush:
         return self._connected().stats(self._topic)["id"]
 
     def push(self, topic_id: str, segment: OffsetRange, read: Callable[[], Iterable[bytes]]) -> int:
-        """How many of the segment's messages were not there yet.
+        """The number of messages that the daemon did not have.
 
-        Where something breaks, the whole segment is read and pushed again: the daemon knows what it
-        has of it.
+        After an error, the whole segment is read and pushed again.
         """
         name = producer(topic_id, segment)
         while True:
@@ -76,9 +75,9 @@ class ImportPush:
                 return self._push(name, read())
             except RETRYABLE as error:
                 self.close()
-                sleep(self._patience.pause_s(error, monotonic()))
+                sleep(self._deadline.pause_s(error, monotonic()))
             except BaseException:
-                self.close()  # replies may still be due on it
+                self.close()  # replies may still arrive on it
                 raise
 
     def _push(self, name: str, messages: Iterable[bytes]) -> int:
@@ -102,15 +101,15 @@ class ImportPush:
             last = _LAST.search(error.text)
             if last is None or int(last[1]) < number:
                 raise
-            return 0  # stored so long ago that the daemon remembers no more than that
-        self._patience.answered(monotonic())
+            return 0  # stored so long ago that the daemon remembers only the last number
+        self._deadline.answered(monotonic())
         return stored.messages if stored.offset >= self._began else 0
 
     def _next(self) -> int:
         try:
             return int(self._connected().stats(self._topic)["next"])
         except NotFound:
-            return 0  # the first push makes it
+            return 0  # the first push creates it
 
     def _connected(self) -> Client:
         if self._client is None:

@@ -1,12 +1,12 @@
-"""Which files of an archive count: a chain of small commits, each published in one step.
+"""The manifest: the files of an archive, as a sequence of small commits.
 
     <archive>/_commits/00000000000000000001.json      what the first commit added
-    <archive>/_commits/00000000000000000064.json      every 64th has all that counts
+    <archive>/_commits/00000000000000000064.json      every 64th lists all files
 
-A commit is created under the next number, and only if nobody else has created that one: this is the
-single step that makes its files count, and it needs no rename. A file that no commit names does not
-count, so a writer may be killed anywhere. Always: no offset of a topic id is in two files that
-count. Commits are never removed or changed. Pure but for the `Store` it is given.
+A commit is created under the next number if that does not exist; this single step, which needs no
+rename, adds its files to the archive. Files that no commit names are ignored, so a writer may be
+killed at any time. Invariant: no offset of a topic id is in two files of the archive. Commits are
+never removed or changed. Pure except for the `ArchiveStore` that it is given.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Literal
 import msgspec
 
 from logd.archive.object_stores import ArchiveStore
-from logd.archive.offset_ranges import OffsetRange, common, count, joined
 from logd.errors import ArchiveError
+from logd.wire.offset_ranges import OffsetRange, count_offsets, intersect, merge
 from logd.wire.requests import TOPIC_NAME
 
 COMMITS = "_commits"
-EVERY = 64  # commits, then one that has everything: so that no reader reads more than these
+SNAPSHOT_INTERVAL = 64  # every 64th commit lists all files; a reader needs only later ones
 FORMAT = 1
-_TRIES = 100  # at a number that others take first
+_MAX_ATTEMPTS = 100  # if others create the same number first
 _NAME = re.compile(rf"{COMMITS}/([0-9]{{20}})\.json")
 _DATA = re.compile(rf"topic={TOPIC_NAME}/hour=[0-9T-]{{1,32}}/[0-9a-f-]+\.parquet")
 
 
 class ArchivedFile(msgspec.Struct, frozen=True):
-    """A Parquet file: all messages of one topic id from `first` up to `next`, of one hour."""
+    """A Parquet file: all messages of a topic id from `first` to before `next`, of one hour."""
 
     path: str
     topic: str
@@ -41,7 +41,7 @@ class ArchivedFile(msgspec.Struct, frozen=True):
     hour: str
     first: int
     next: int
-    value_bytes: int  # of the messages alone
+    value_bytes: int  # of the messages, uncompressed
     file_bytes: int
     min_time_ms: int
     max_time_ms: int
@@ -56,7 +56,7 @@ class ArchivedFile(msgspec.Struct, frozen=True):
 
 
 class LostOffsets(msgspec.Struct, frozen=True):
-    """Messages that the daemon had lost, and an operator had accepted that: no file has them."""
+    """A gap of the daemon, left by a repair with --accept-loss: no file has these messages."""
 
     topic: str
     topic_id: str
@@ -69,41 +69,41 @@ class LostOffsets(msgspec.Struct, frozen=True):
 
 
 class ManifestCommit(msgspec.Struct, frozen=True):
-    run: str  # a random name, so that nobody takes another's commit for his own
+    run: str  # random, so that a process recognizes its own commit
     time_ms: int
     what: str
     added: list[ArchivedFile] = []
     removed: list[str] = []
     lost: list[LostOffsets] = []
     format: Literal[1] = 1
-    is_all: bool = False  # `added` and `lost` are everything that counts
+    is_all: bool = False  # `added` and `lost` are the whole state
 
 
 class CommitConflict(Exception):
-    """Another commit has archived or replaced the same meanwhile. Look again."""
+    """Another commit has archived or replaced the same messages. Read the state again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestState:
-    """Everything that counts as of commit `number`. 0: nothing was ever committed."""
+    """The archive as of commit `number`; 0 if there is no commit."""
 
     number: int = 0
     files: dict[str, ArchivedFile] = field(default_factory=dict)
     lost: tuple[LostOffsets, ...] = ()
 
     def of(self, topic_id: str) -> list[ArchivedFile]:
-        """The files of one topic, in the order of its offsets."""
+        """The files of a topic, ordered by offset."""
         found = (file for file in self.files.values() if file.topic_id == topic_id)
         return sorted(found, key=lambda file: file.first)
 
     def covered(self, topic_id: str) -> list[OffsetRange]:
-        """The offsets of a topic that need not be archived any more."""
+        """The offsets of a topic that are archived or lost."""
         lost = [lost.range for lost in self.lost if lost.topic_id == topic_id]
-        return joined([*(file.range for file in self.of(topic_id)), *lost])
+        return merge([*(file.range for file in self.of(topic_id)), *lost])
 
     @property
     def topics(self) -> dict[str, set[str]]:
-        """The ids that each name had: a topic that was made anew has another."""
+        """The ids of each topic name; a topic that is created again gets a new id."""
         found: dict[str, set[str]] = {}
         every: list[ArchivedFile | LostOffsets] = [*self.files.values(), *self.lost]
         for one in every:
@@ -111,7 +111,7 @@ class ManifestState:
         return found
 
     def after(self, commit: ManifestCommit) -> ManifestState:
-        """The next state; CommitConflict where this commit does not fit to it."""
+        """The next state; CommitConflict if the commit contradicts this one."""
         if commit.is_all:
             files = {file.path: file for file in commit.added}
             return ManifestState(self.number + 1, files, tuple(commit.lost))
@@ -121,8 +121,8 @@ class ManifestState:
         files = {path: file for path, file in self.files.items() if path not in removed}
         kept = replace(self, files=files)
         for topic_id, new in _by_topic([*commit.added, *commit.lost]).items():
-            twice = count(new) < sum(next_ - first for first, next_ in new)
-            if twice or common(kept.covered(topic_id), new):
+            twice = count_offsets(new) < sum(next_ - first for first, next_ in new)
+            if twice or intersect(kept.covered(topic_id), new):
                 raise CommitConflict
         files |= {file.path: file for file in commit.added}
         return ManifestState(self.number + 1, files, (*self.lost, *commit.lost))
@@ -136,51 +136,51 @@ def _by_topic(new: Iterable[ArchivedFile | LostOffsets]) -> dict[str, list[Offse
 
 
 class Manifest:
-    """The commits of one archive."""
+    """The commits of an archive."""
 
     def __init__(self, store: ArchiveStore) -> None:
         self.store = store
 
     def state(self) -> ManifestState:
-        """What counts now. Reads no more than EVERY commits."""
+        """The current state. Reads at most SNAPSHOT_INTERVAL commits."""
         numbers = sorted(self._numbers())
         if not numbers:
             return ManifestState()
-        base = numbers[-1] - numbers[-1] % EVERY
+        base = numbers[-1] - numbers[-1] % SNAPSHOT_INTERVAL
         state = ManifestState(max(0, base - 1))
         for number in range(max(1, base), numbers[-1] + 1):
             commit = self._read(number)
             try:
                 state = state.after(commit)
             except CommitConflict:
-                raise self._damaged(number, "it does not follow from the one before it") from None
+                raise self._damaged(number, "it contradicts the previous commit") from None
         return state
 
     def existing(self) -> ManifestState:
-        """The same, for whoever cannot work without an archive."""
+        """The current state; ArchiveError if there is no archive."""
         state = self.state()
         if not state.number:
             raise ArchiveError(
-                f"there is no archive at {self.store.url}; `log-cli archive {self.store.url}`"
-                " makes one, else check the path"
+                f"there is no archive at {self.store.url}; check the path, or create one with"
+                f" `log-cli archive {self.store.url}`"
             )
         return state
 
     def commit(self, commit: ManifestCommit, state: ManifestState | None = None) -> ManifestState:
-        """Publish it after the commits of others; CommitConflict if they exclude it.
+        """Publish a commit after those of others; CommitConflict if it contradicts them.
 
-        `state` saves a look: it may be old.
+        `state` avoids a read; it may be outdated.
         """
         state = state or self.state()
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             after = state.after(commit)
             if self.store.create(_name(after.number), _encode(commit, after)):
                 return after
             state = self.state()
-        raise ArchiveError(f"{self.store.url} is committed to by too many at once; try again")
+        raise ArchiveError(f"too many concurrent commits to {self.store.url}; try again")
 
     def recent(self, since_s: float) -> Iterator[ManifestCommit]:
-        """The commits that were made since then."""
+        """The commits since this time."""
         for found in self.store.list(COMMITS):
             match = _NAME.fullmatch(found.path)
             if match and found.modified_s >= since_s:
@@ -200,13 +200,13 @@ class Manifest:
             raise self._damaged(number, str(error)) from None
         for file in commit.added:
             if not _DATA.fullmatch(file.path) or not file.first < file.next:
-                raise self._damaged(number, "it names a file that is none of an archive")
+                raise self._damaged(number, "it names a file that does not belong to an archive")
         return commit
 
     def _damaged(self, number: int, why: str) -> ArchiveError:
         return ArchiveError(
             f"{self.store.url} cannot be read: commit {_name(number)} is damaged ({why});"
-            " bring it back from a copy of the archive"
+            " restore it from a copy of the archive"
         )
 
 
@@ -216,7 +216,7 @@ def new_commit(run: str, what: str, **content: object) -> ManifestCommit:
 
 
 def _encode(commit: ManifestCommit, after: ManifestState) -> bytes:
-    if after.number % EVERY == 0:
+    if after.number % SNAPSHOT_INTERVAL == 0:
         everything = list(after.files.values())
         commit = msgspec.structs.replace(
             commit, added=everything, lost=list(after.lost), is_all=True

@@ -1,9 +1,9 @@
-"""Where an archive is kept: a directory, or an object store by its URL.
+"""The storage of an archive: a directory, or an object store that is given by a URL.
 
-Five things are asked of either: put a finished file there, create a small object unless there is
-one, get, list, remove. Always: an object is there whole or not at all, also after a kill or a power
-cut; in a directory what was put is synced together with the names that lead to it. Object stores
-are `obstore`'s, which knows S3, Google and Azure by the scheme of the URL.
+Both offer a few operations: put a finished file, create a small object if it does not exist, get,
+list and remove. Invariant: an object exists completely or not at all, also after a kill or a power
+failure; in a directory, files and the directories above them are synced. Object stores use
+`obstore`, which supports S3, Google and Azure, by the scheme of the URL.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from logd.errors import ArchiveError
 from logd.storage import disk
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://.+")
-_HIDDEN = ".new-"
+_DRAFT_PREFIX = ".new-"
 
 
 class StoredObject(NamedTuple):
-    """An object that is there: its path below the archive, its size, its age's beginning."""
+    """An object: its path within the archive, its size, and its modification time."""
 
     path: str
     size: int
@@ -37,25 +37,25 @@ class ArchiveStore(Protocol):
     url: str
 
     def draft(self, path: str) -> Path:
-        """Where to write the file that is to be `put` at this path."""
+        """A local path for writing the file that will be `put` at this path."""
 
     def put(self, path: str, draft: Path) -> None:
-        """Make a finished draft the object; the draft is gone behind it."""
+        """Publish a finished draft, which is removed."""
 
     def create(self, path: str, content: bytes) -> bool:
-        """A small object with this content; False where there is one already."""
+        """Create a small object; False if it exists."""
 
     def get(self, path: str) -> bytes:
-        """All of an object; FileNotFoundError where there is none."""
+        """The content of an object; FileNotFoundError if there is none."""
 
     def size(self, path: str) -> int:
-        """In bytes; FileNotFoundError where there is no such object."""
+        """The size in bytes; FileNotFoundError if there is no such object."""
 
     def list(self, below: str) -> Iterator[StoredObject]:
-        """The objects below this path, in no order."""
+        """The objects below this path, in any order."""
 
     def remove(self, path: str) -> None:
-        """Remove it, if it is there."""
+        """Remove an object if it exists."""
 
 
 def open_store(url: str, options: Mapping[str, str] | None = None) -> ArchiveStore:
@@ -72,7 +72,7 @@ class DirectoryStore:
     def draft(self, path: str) -> Path:
         target = self._root / path
         _make_directories(target.parent)
-        return target.with_name(f"{_HIDDEN}{secrets.token_hex(8)}")
+        return target.with_name(f"{_DRAFT_PREFIX}{secrets.token_hex(8)}")
 
     def put(self, path: str, draft: Path) -> None:
         disk.sync(disk.File(draft))
@@ -83,7 +83,7 @@ class DirectoryStore:
         draft, target = self.draft(path), self._root / path
         disk.create(draft, content)
         try:
-            os.link(draft, target)  # unlike a rename it fails where there is one
+            os.link(draft, target)  # unlike a rename, it fails if the target exists
         except FileExistsError:
             return False
         finally:
@@ -113,7 +113,7 @@ class DirectoryStore:
         (self._root / path).unlink(missing_ok=True)
 
     def _sync_names(self, path: str) -> None:
-        """All directories on the way: whoever made one may have been killed before its sync."""
+        """Sync all directories above: their creator may have been killed before it synced them."""
         for directory in (self._root / path).parents:
             disk.sync_directory(directory)
             if directory == self._root:
@@ -127,8 +127,8 @@ def _make_directories(path: Path) -> None:
         except FileExistsError:
             for each in (path, *path.parents):
                 if each.exists() and not each.is_dir():
-                    raise ArchiveError(f"{each} is in the way: it is no directory") from None
-            # else another writer has made one of them at the same moment
+                    raise ArchiveError(f"{each} exists and is not a directory") from None
+            # otherwise another writer has just created one of them
 
 
 class ObjectStore:
@@ -137,7 +137,7 @@ class ObjectStore:
         self._store = _connect(self.url, self._options)
 
     def __reduce__(self) -> tuple[type[ObjectStore], tuple[str, dict[str, str]]]:
-        return ObjectStore, (self.url, self._options)  # a task opens its own
+        return ObjectStore, (self.url, self._options)  # each task opens its own
 
     def draft(self, path: str) -> Path:
         return Path(tempfile.mkdtemp(prefix="logd-archive-")) / "draft"
@@ -146,7 +146,7 @@ class ObjectStore:
         import obstore
 
         try:
-            with self._trouble():
+            with self._translated_errors():
                 obstore.put(self._store, path, draft)
         finally:
             shutil.rmtree(draft.parent, ignore_errors=True)
@@ -155,29 +155,31 @@ class ObjectStore:
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        with self._trouble():
+        with self._translated_errors():
             try:
                 obstore.put(self._store, path, content, mode="create")
             except AlreadyExistsError:
-                return self.get(path) == content  # of a try whose answer was lost
+                return (
+                    self.get(path) == content
+                )  # True if it is from an attempt whose reply was lost
         return True
 
     def get(self, path: str) -> bytes:
         import obstore
 
-        with self._trouble():
+        with self._translated_errors():
             return bytes(obstore.get(self._store, path).bytes())
 
     def size(self, path: str) -> int:
         import obstore
 
-        with self._trouble():
+        with self._translated_errors():
             return int(obstore.head(self._store, path)["size"])
 
     def list(self, below: str) -> Iterator[StoredObject]:
         import obstore
 
-        with self._trouble():
+        with self._translated_errors():
             for page in obstore.list(self._store, below or None):
                 for found in page:
                     modified_s = found["last_modified"].timestamp()
@@ -186,12 +188,12 @@ class ObjectStore:
     def remove(self, path: str) -> None:
         import obstore
 
-        with self._trouble():
+        with self._translated_errors():
             obstore.delete(self._store, path)
 
     @contextmanager
-    def _trouble(self) -> Iterator[None]:
-        """The library's errors as one sentence each; its own have many lines."""
+    def _translated_errors(self) -> Iterator[None]:
+        """Convert the errors of obstore, which have many lines, to one sentence."""
         from obstore.exceptions import BaseError, NotFoundError
 
         try:
@@ -200,7 +202,7 @@ class ObjectStore:
             raise FileNotFoundError(f"{self.url} has no such object: {first_line(error)}") from None
         except BaseError as error:
             raise ArchiveError(
-                f"{self.url} does not work: {first_line(error)}; check the URL, the keys and the"
+                f"{self.url} failed: {first_line(error)}; check the URL, the keys and the"
                 " endpoint (see --store-options)"
             ) from None
 
@@ -211,7 +213,7 @@ def _connect(url: str, options: dict[str, str]) -> Any:
         from obstore.store import from_url
     except ImportError:
         raise ArchiveError(
-            f"{url} needs the package obstore; install it: pip install 'logd[spark]'"
+            f"{url} needs the package obstore; install it with: pip install 'logd[spark]'"
         ) from None
     settings: dict[str, Any] = dict(options)
     allow_http = settings.get("endpoint", "").startswith("http://")

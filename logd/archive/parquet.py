@@ -1,8 +1,8 @@
-"""Messages as Parquet: one file per topic id, hour and run of offsets, in the order of both.
+"""Parquet files of messages: one file per topic id, hour and contiguous range of offsets.
 
-Always: a file's offsets are gapless and all of one hour, so its name and its place say what is in
-it; times never go back inside of it, since a topic's never do. Whoever feeds messages out of order
-gets more files, not wrong ones. A file is no larger than FILE_BYTES and one message.
+Invariants: the offsets of a file are contiguous and of one hour, so its path describes its content;
+times do not decrease within a file. Messages that are added out of order result in more files. The
+messages of a file have at most FILE_BYTES, or it contains a single larger one.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import pyarrow.parquet as pq
 
 from logd.archive.manifest import ArchivedFile
 from logd.archive.object_stores import ArchiveStore
-from logd.archive.offset_ranges import OffsetRange
 from logd.errors import ArchiveError
+from logd.wire.offset_ranges import OffsetRange
 from logd.wire.read_state import Batch
 
-FILE_BYTES = 128 << 20  # of messages: a task holds one file, compressed, in memory
+FILE_BYTES = 128 << 20  # of messages; a task keeps one compressed file in memory
 FILE_MESSAGES = 2 << 20
 GROUP_BYTES = 8 << 20
 HOUR_US = 3_600_000_000
-EVER_MS = 1 << 50  # later than any time
+MAX_TIME_MS = 1 << 50  # later than any message
 READ_MESSAGES = 10_000  # in one record batch
 
 SCHEMA = pa.schema(
@@ -42,13 +42,13 @@ SCHEMA = pa.schema(
 )
 
 
-class ParquetSource(NamedTuple):
+class ArchivedTopic(NamedTuple):
     topic: str
     topic_id: str
 
 
 class ParquetRows(NamedTuple):
-    """Messages of one topic: arrays of the same length."""
+    """Messages of a topic, as arrays of the same length."""
 
     offsets: pa.Array  # int64
     times_us: pa.Array  # int64
@@ -56,7 +56,7 @@ class ParquetRows(NamedTuple):
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> ParquetRows:
-        """Of a batch that has at least these columns, as Spark or a file has them."""
+        """From a record batch of Spark or of a file."""
         offset, timestamp = batch.column("offset"), batch.column("timestamp")
         value = batch.column("value").cast(pa.binary())
         return cls(offset, timestamp.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), value)
@@ -66,7 +66,7 @@ class ParquetRows(NamedTuple):
 
 
 def rows(batches: list[Batch]) -> ParquetRows:
-    """Messages as a scan found them."""
+    """From batches of the daemon."""
     sizes = [len(batch.messages) for batch in batches]
     offsets: list[Any] = [np.arange(batch.offset, batch.next, dtype=np.int64) for batch in batches]
     times: Any = np.repeat(np.array([batch.time_ms * 1000 for batch in batches], np.int64), sizes)
@@ -75,10 +75,10 @@ def rows(batches: list[Batch]) -> ParquetRows:
 
 
 class ParquetFiles:
-    """Writes files of one topic into a store; `done` hears of each that is there."""
+    """Writes the files of a topic to a store; calls `done` for each finished file."""
 
     def __init__(
-        self, store: ArchiveStore, source: ParquetSource, done: Callable[[ArchivedFile], None]
+        self, store: ArchiveStore, source: ArchivedTopic, done: Callable[[ArchivedFile], None]
     ) -> None:
         self._store, self._source, self._done = store, source, done
         self._file: _OpenFile | None = None
@@ -107,7 +107,7 @@ class ParquetFiles:
             self._done(file.finish())
 
     def _fitting(self, part: ParquetRows) -> _OpenFile:
-        """The open file, if it is of the same hour, ends where this begins, and has room."""
+        """The open file, if it has the same hour, the previous offset and space; or a new one."""
         first, hour = part.offsets[0].as_py(), part.times_us[0].as_py() // HOUR_US
         if self._file is not None and not self._file.takes(first, hour):
             self.finish()
@@ -117,7 +117,7 @@ class ParquetFiles:
 
 
 def _runs(new: ParquetRows) -> Iterator[ParquetRows]:
-    """Cut where offsets skip or the hour ends."""
+    """Split at gaps of offsets and at ends of hours."""
     offsets, times = new.offsets.to_numpy(), new.times_us.to_numpy()
     cuts = (np.diff(offsets) != 1) | (np.diff(times // HOUR_US) != 0)
     edges = [0, *(np.flatnonzero(cuts) + 1).tolist(), len(offsets)]
@@ -127,7 +127,7 @@ def _runs(new: ParquetRows) -> Iterator[ParquetRows]:
 
 
 class _OpenFile:
-    def __init__(self, store: ArchiveStore, source: ParquetSource, first: int, hour: int) -> None:
+    def __init__(self, store: ArchiveStore, source: ArchivedTopic, first: int, hour: int) -> None:
         self._store, self._source, self._hour = store, source, hour
         self._first = self._next = first
         self._waiting: list[ParquetRows] = []
@@ -146,7 +146,7 @@ class _OpenFile:
         return first == self._next and hour == self._hour and not full
 
     def room(self, part: ParquetRows) -> int:
-        """How many of these still go in: one at least, so that there is an end to it."""
+        """The number of messages that fit; at least one, to make progress."""
         ends = pc.cumulative_sum(pc.cast(pc.binary_length(part.values), pa.int64())).to_numpy()
         fit = int(np.searchsorted(ends, FILE_BYTES - self._bytes, side="right"))
         return max(1, min(fit, FILE_MESSAGES - (self._next - self._first)))
@@ -201,9 +201,9 @@ def read(
     file: ArchivedFile,
     wanted: Iterable[OffsetRange],
     since_ms: int = 0,
-    until_ms: int = EVER_MS,
+    until_ms: int = MAX_TIME_MS,
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a file that are wanted, in order and with SCHEMA."""
+    """The messages of a file in these ranges, in order, with SCHEMA."""
     opened = _open(store, file)
     ranges = list(wanted)
     for group in range(opened.num_row_groups):
@@ -217,7 +217,7 @@ def read(
 def offsets_between(
     store: ArchiveStore, file: ArchivedFile, since_ms: int, until_ms: int
 ) -> OffsetRange:
-    """The offsets whose times are within: next to each other, since times never go back."""
+    """The offsets within a time range; contiguous, since times do not decrease."""
     table = _open(store, file).read(["timestamp"])
     within = np.flatnonzero(_within(table["timestamp"], since_ms, until_ms))
     if not len(within):
@@ -236,11 +236,11 @@ def _open(store: ArchiveStore, file: ArchivedFile) -> pq.ParquetFile:
         opened = pq.ParquetFile(pa.BufferReader(data))
     except FileNotFoundError:
         raise ArchiveError(
-            f"{store.url} lacks {file.path}, which has offsets {file.range} of {file.topic};"
-            " bring it back from a copy of the archive"
+            f"{store.url}: {file.path}, with offsets {file.range} of {file.topic}, is missing;"
+            " restore it from a copy of the archive"
         ) from None
     except pa.ArrowInvalid as error:
         raise ArchiveError(f"{store.url}: {file.path} is damaged ({error})") from None
     if opened.metadata.num_rows != file.messages or opened.schema_arrow != SCHEMA:
-        raise ArchiveError(f"{store.url}: {file.path} does not hold what its commit says")
+        raise ArchiveError(f"{store.url}: {file.path} differs from its commit")
     return opened

@@ -1,9 +1,9 @@
-"""Archive one partition file of a daemon: what a delete hook does before the file goes.
+"""Archives one partition file, as a delete hook of the daemon.
 
-Without Spark: a Java machine would take longer to start than most partitions take to be written,
-and a hook runs for each of them. The file is read by the one scanner, so every sum is checked. What
-the archive has already is not written again. Always: when this returns, every message of the file
-is in files that count and that are there; where it is not sure, it raises.
+It does not use Spark: starting Java would take longer than writing most partitions, and the hook
+runs for each one. The file is read with `batch.scan`, which verifies every checksum. Messages that
+are archived already are not written again. Invariant: when this returns, every message of the file
+is in existing files of the archive; in case of doubt it raises.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from logd.archive.manifest import (
     new_commit,
 )
 from logd.archive.object_stores import ArchiveStore
-from logd.archive.offset_ranges import OffsetRange, common, count, joined, without
-from logd.archive.parquet import ParquetFiles, ParquetSource
+from logd.archive.parquet import ArchivedTopic, ParquetFiles
 from logd.batch import GAP, scan
 from logd.errors import ArchiveError, DamagedBatch, DataDirError
 from logd.storage.disk import File as LogFile
 from logd.storage.recovery import read_meta
+from logd.wire.offset_ranges import OffsetRange, count_offsets, intersect, merge, subtract
 from logd.wire.read_state import Batch, split
 
-_TRIES = 5
-_GATHERED_BYTES = 4 << 20  # small batches are cheaper together
+_MAX_ATTEMPTS = 5
+_BUFFER_BYTES = 4 << 20  # small batches are written together
 
 
-class Archived(NamedTuple):
-    """What became of the messages of one partition: `read` is the sum of the other three."""
+class PartitionCounts(NamedTuple):
+    """The messages of a partition: `read` is the sum of `already`, `written` and `lost`."""
 
     topic: str
     first: int
@@ -47,15 +47,17 @@ class Archived(NamedTuple):
     files: int
 
 
-def archive_partition(store: ArchiveStore, path: Path, topic: str, range_: OffsetRange) -> Archived:
-    """`range_` is what the daemon says that the file holds."""
+def archive_partition(
+    store: ArchiveStore, path: Path, topic: str, range_: OffsetRange
+) -> PartitionCounts:
+    """`range_` are the offsets of the file, according to the daemon."""
     topic_id, damages = read_meta(path.parent)
     if damages:
         raise DataDirError(f"{path.parent} has a damaged meta.json; see `log-cli check`")
-    source, manifest = ParquetSource(topic, topic_id), Manifest(store)
-    for _ in range(_TRIES):
+    source, manifest = ArchivedTopic(topic, topic_id), Manifest(store)
+    for _ in range(_MAX_ATTEMPTS):
         state = manifest.state()
-        due = without([range_], state.covered(topic_id))
+        due = subtract([range_], state.covered(topic_id))
         try:
             added, lost = _copy(store, path, source, range_, due)
             if added or lost:
@@ -63,21 +65,21 @@ def archive_partition(store: ArchiveStore, path: Path, topic: str, range_: Offse
                 commit = new_commit(run, f"partition {path.name}", added=added, lost=lost)
                 state = manifest.commit(commit, state)
         except CommitConflict:
-            continue  # somebody else archives the same at this moment; see what is left
-        _make_sure(store, state, source, range_)
+            continue  # another process has archived the same messages
+        _verify(store, state, source, range_)
         written = sum(file.messages for file in added)
         total = range_.next - range_.first
-        lost_count = count([one.range for one in lost])
-        return Archived(
-            topic, *range_, total, total - count(due), written, lost_count, len(added)
+        lost_count = count_offsets([one.range for one in lost])
+        return PartitionCounts(
+            topic, *range_, total, total - count_offsets(due), written, lost_count, len(added)
         )  # fmt: skip
-    raise ArchiveError(f"{store.url}: others archive {topic} all the time; try again")
+    raise ArchiveError(f"too many concurrent commits to {store.url}; try again")
 
 
 def _copy(
     store: ArchiveStore,
     path: Path,
-    source: ParquetSource,
+    source: ArchivedTopic,
     range_: OffsetRange,
     due: list[OffsetRange],
 ) -> tuple[list[ArchivedFile], list[LostOffsets]]:
@@ -86,42 +88,42 @@ def _copy(
     if not due:
         return added, lost
     log, at = LogFile(path), range_.first
-    gathered: list[Batch] = []
-    size = 0  # of the bodies behind `gathered`
+    buffered: list[Batch] = []
+    size = 0  # of the bodies of `buffered`
     with ParquetFiles(store, source, added.append) as files:
         for found in scan(log.read_waiting, 0, log.size(), expect=range_.first):
             header = found.header
             at = header.next
-            for first, next_ in common([OffsetRange(header.offset, header.next)], due):
+            for first, next_ in intersect([OffsetRange(header.offset, header.next)], due):
                 if header.enc == GAP:
                     lost.append(LostOffsets(*source, first, next_))
                 else:
-                    gathered.append(split(found, first, next_))
+                    buffered.append(split(found, first, next_))
             size += header.size
-            if size >= _GATHERED_BYTES:
-                _add(files, gathered)
-                gathered, size = [], 0
-        _add(files, gathered)
+            if size >= _BUFFER_BYTES:
+                _add(files, buffered)
+                buffered, size = [], 0
+        _add(files, buffered)
     if at != range_.next:
         raise DamagedBatch(f"{path.name} ends at offset {at}, not {range_.next}", log.size())
-    return added, [LostOffsets(*source, *each) for each in joined(one.range for one in lost)]
+    return added, [LostOffsets(*source, *each) for each in merge(one.range for one in lost)]
 
 
-def _add(files: ParquetFiles, gathered: list[Batch]) -> None:
-    if gathered:
-        files.add(parquet.rows(gathered))
+def _add(files: ParquetFiles, buffered: list[Batch]) -> None:
+    if buffered:
+        files.add(parquet.rows(buffered))
 
 
-def _make_sure(
-    store: ArchiveStore, state: ManifestState, source: ParquetSource, range_: OffsetRange
+def _verify(
+    store: ArchiveStore, state: ManifestState, source: ArchivedTopic, range_: OffsetRange
 ) -> None:
-    """The last look before the daemon deletes the only other copy."""
-    left = without([range_], state.covered(source.topic_id))
+    """The last check before the daemon deletes the only other copy."""
+    left = subtract([range_], state.covered(source.topic_id))
     if left:
-        raise ArchiveError(f"{store.url} still lacks offsets {left[0]} of {source.topic}")
+        raise ArchiveError(f"{store.url} does not have offsets {left[0]} of {source.topic}")
     for file in state.of(source.topic_id):
-        if common([file.range], [range_]) and _size(store, file) != file.file_bytes:
-            raise ArchiveError(f"{store.url}: {file.path} is not what its commit says")
+        if intersect([file.range], [range_]) and _size(store, file) != file.file_bytes:
+            raise ArchiveError(f"{store.url}: {file.path} differs from its commit")
 
 
 def _size(store: ArchiveStore, file: ArchivedFile) -> int:

@@ -1,12 +1,14 @@
-"""The forwarder: ships files as they grow, each line once and in order, to a topic.
+"""The forwarder: ships growing files to a topic, each line once and in order.
 
-content   the bytes of one file or archive, and what they are known by
-lines     bytes to whole lines
-sources   what is remembered: which file, how far; and the snapshot of it on disk
-siblings  the rotated files and archives beside a file
-survey    after a rotation or a start: which file is which, and what is still to be read
-chain     one path with its rotated files, read oldest first
-forms     a line to a JSON object
-outbox    batches to the daemon, by way of a spool
-forwarder the loop over all of it
+forwarder        the main loop
+paths            expands the globs of the user
+path_reader      reads one path and its rotated files, oldest first
+file_matching    identifies files after a start, a rotation or a truncation
+rotated_files    lists and opens the rotated files of a path
+file_content     the bytes of a plain or compressed file, and its fingerprint
+lines            splits bytes into lines
+line_formats     converts a line to a JSON object
+registry         the known files and how far they were read
+state_directory  the registry on disk, and its lock
+spooled_output   sends batches through a spool
 """

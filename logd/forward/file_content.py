@@ -1,10 +1,11 @@
-"""The bytes of one file or one compressed archive, by position, and what they are known by.
+"""The bytes of a plain or compressed file by position, and its fingerprint.
 
-Names change with each rotation and inodes are used again, so a file is known by its bytes too: the
-sums of its first 1, 2, 4 … 1,024 bytes (`head`), and the sum of the last bytes before the place
-where reading stopped (`check`). A compressed archive has the positions of what it inflates to.
+Names change with each rotation and inodes are reused, so a file is also identified by its content:
+by the checksums of its first 1, 2, 4 … 1,024 bytes (the fingerprint), and by the checksum of the
+last bytes before the read position. Positions in a compressed file are those of the decompressed
+bytes.
 
-Symbolic links are followed: these are the user's files, not ours. Nothing here writes.
+Symbolic links are followed, since the files belong to the user. Nothing here writes.
 """
 
 from __future__ import annotations
@@ -20,33 +21,33 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 from xxhash import xxh32_hexdigest
 
-HEAD_SIZES = tuple(1 << n for n in range(11))  # powers of two, so that a shorter copy compares too
-HEAD_BYTES = HEAD_SIZES[-1]
+FINGERPRINT_SIZES = tuple(1 << n for n in range(11))  # powers of two: a shorter copy compares too
+FINGERPRINT_BYTES = FINGERPRINT_SIZES[-1]
 TAIL_BYTES = 256
-_PIECE_BYTES = 1 << 18
+_READ_BYTES = 1 << 18
 
-Head = tuple[str, ...]
+Fingerprint = tuple[str, ...]
 Identity = tuple[int, int]  # device and inode
 
-ARCHIVES: dict[str, Callable[[str], BinaryIO]] = {
+DECOMPRESSORS: dict[str, Callable[[str], BinaryIO]] = {
     ".gz": lambda path: gzip.open(path),  # type: ignore[dict-item,return-value]
     ".bz2": lambda path: bz2.open(path),  # type: ignore[dict-item,return-value]
     ".xz": lambda path: lzma.open(path),  # type: ignore[dict-item,return-value]
 }
-UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what a bad archive raises
+UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)  # also of damaged compressed files
 
 
 class Stamp(NamedTuple):
-    """A file's size and time, of one moment."""
+    """The size and modification time of a file at one moment."""
 
     size: int
     mtime_ns: int
 
 
 class Content(Protocol):
-    """Bytes by position. `size` may grow from call to call; `read` gives less only at the end."""
+    """Bytes by position. `size` may grow; `read` returns fewer bytes only at the end."""
 
-    is_archive: bool
+    is_compressed: bool
     identity: Identity
 
     def size(self) -> int: ...
@@ -56,12 +57,12 @@ class Content(Protocol):
 
 
 class PlainFile:
-    """A regular file, held open: whatever is renamed or removed, its bytes stay readable."""
+    """A regular file, kept open, so that it stays readable when it is renamed or removed."""
 
-    is_archive = False
+    is_compressed = False
 
     def __init__(self, path: str) -> None:
-        # Not blocking: what looks like a log may be a pipe that nobody writes to.
+        # Nonblocking: the path may be a pipe without a writer.
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):
@@ -92,19 +93,19 @@ class PlainFile:
 
 
 class CompressedFile:
-    """A compressed file. It is inflated to its end at first, so that half of one is noticed."""
+    """A compressed file. It is decompressed completely first, to detect an incomplete one."""
 
-    is_archive = True
+    is_compressed = True
 
     def __init__(self, path: str) -> None:
         status = os.stat(path)
         self.identity: Identity = (status.st_dev, status.st_ino)
         self._mtime_ns = status.st_mtime_ns
-        self._file = ARCHIVES[os.path.splitext(path)[1]](path)
+        self._file = DECOMPRESSORS[os.path.splitext(path)[1]](path)
         self._size = 0
         try:
-            while piece := self._file.read(_PIECE_BYTES):
-                self._size += len(piece)
+            while chunk := self._file.read(_READ_BYTES):
+                self._size += len(chunk)
         except BaseException:
             self._file.close()
             raise
@@ -117,50 +118,58 @@ class CompressedFile:
 
     def read(self, position: int, size: int) -> bytes:
         self._file.seek(position)
-        pieces = []
-        while size > 0 and (piece := self._file.read(size)):
-            pieces.append(piece)
-            size -= len(piece)
-        return b"".join(pieces)
+        chunks = []
+        while size > 0 and (chunk := self._file.read(size)):
+            chunks.append(chunk)
+            size -= len(chunk)
+        return b"".join(chunks)
 
     def close(self) -> None:
         self._file.close()
 
 
-def is_archive_name(name: str) -> bool:
-    """Is this compressed, judging by its name? Also forms that cannot be read here."""
-    return name.endswith((*ARCHIVES, ".zst", ".Z", ".lz4", ".zip"))
+def identity_of(path: str) -> Identity | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def is_compressed_name(name: str) -> bool:
+    """Whether the name is that of a compressed file, also in formats that cannot be read here."""
+    return name.endswith((*DECOMPRESSORS, ".zst", ".Z", ".lz4", ".zip"))
 
 
 def open_content(path: str) -> Content:
-    return CompressedFile(path) if os.path.splitext(path)[1] in ARCHIVES else PlainFile(path)
+    return CompressedFile(path) if os.path.splitext(path)[1] in DECOMPRESSORS else PlainFile(path)
 
 
-def head_of(first: bytes) -> Head:
-    return tuple(xxh32_hexdigest(first[:size]) for size in HEAD_SIZES if size <= len(first))
+def fingerprint_of(first: bytes) -> Fingerprint:
+    return tuple(xxh32_hexdigest(first[:size]) for size in FINGERPRINT_SIZES if size <= len(first))
 
 
-def heads_agree(one: Head, other: Head) -> bool:
-    """Do both start with the same bytes, as far as both are known?"""
+def fingerprints_match(one: Fingerprint, other: Fingerprint) -> bool:
+    """Whether both files start with the same bytes, up to the length of the shorter one."""
     common = min(len(one), len(other))
     return one[:common] == other[:common]
 
 
-def check_of(tail: bytes) -> str:
+def checksum_of(tail: bytes) -> str:
     return xxh32_hexdigest(tail)
 
 
 def tail_at(content: Content, position: int) -> bytes:
-    """The bytes that `check` is the sum of."""
+    """The bytes before a position that its checksum covers."""
     start = max(0, position - TAIL_BYTES)
     return content.read(start, position - start)
 
 
 def starts_with(content: Content, start: Content) -> bool:
-    """Has it all bytes of the other one at its start? It may be truncated meanwhile: then not."""
+    """Whether it starts with all bytes of `start`. False if it is truncated meanwhile."""
     size, at = start.size(), 0
     while at < size:
-        count = min(_PIECE_BYTES, size - at)
+        count = min(_READ_BYTES, size - at)
         if content.read(at, count) != start.read(at, count):
             return False
         at += count

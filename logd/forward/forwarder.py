@@ -1,10 +1,10 @@
-"""The loop: look at the files, gather lines into batches, hand them to the outbox.
+"""The main loop: checks the files, collects lines in batches, and passes them to the output.
 
-Exactly once rests on one thing: a batch and the note that says how far its sources were read reach
-the spool together, or not at all. Everything else may be done twice. Before a note can name a
-source, the source is in the snapshot; before the spool lets go of a batch, its note is.
+Each line is shipped exactly once because a batch and its note, with the positions of the files, are
+written to the spool together. All other steps may be repeated. A file is in the snapshot before a
+note refers to it, and a note is in the snapshot before its batch is removed from the spool.
 
-One thread reads. The outbox has its own for sending, which calls `_save`.
+One thread reads. The output has another one for sending, which calls `_save`.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from logd.forward.file_content import Content, Identity, Stamp, check_of, tail_at
-from logd.forward.file_matching import MatchedFiles, Places, is_same_file
-from logd.forward.file_positions import (
+from logd.forward.file_content import Content, Identity, Stamp, checksum_of, tail_at
+from logd.forward.file_matching import MatchedFiles, is_known_file
+from logd.forward.lines import LineLimits, last_line_start
+from logd.forward.path_reader import PathReader, RotationTimeouts
+from logd.forward.paths import NO_MATCHES, PathPatterns, UnmatchedPatterns
+from logd.forward.registry import (
     MAX_NOTE_BYTES,
-    FileMark,
-    ForwardState,
-    Register,
+    FileCheckpoint,
+    FileState,
+    Registry,
     SourceFile,
-    note_of,
+    encode_note,
     restored,
 )
-from logd.forward.lines import LineLimits, last_line_start
-from logd.forward.paths import NOTHING, Patterns, Unmatched
-from logd.forward.rotated_files import file_time_ns, is_gone, is_sibling, listing, opened_plain
-from logd.forward.rotation import RotationChain, RotationWait, identity_of
-from logd.forward.spooled_output import Leftover, SpooledLines
+from logd.forward.rotated_files import file_time_ns, is_gone, is_rotated_name, list_generations
+from logd.forward.spooled_output import SpoolContents, SpooledLines
 from logd.forward.state_directory import EMPTY, StateDir
 from logd.wire.text import counted
 
 POLL_S = 0.2
-MATCH_S = 1.0  # how often globs are expanded: a listing costs more than a look at a file
+MATCH_S = 1.0  # between expansions of globs, which are slower than checking known files
 BATCH_BYTES = 1 << 18
-FLUSH_S = 2.0  # for what is on its way when the forwarder is told to stop
-_TURN_BATCHES = 64  # then the other files, and rotations, get a look
+FLUSH_S = 2.0  # for batches in flight when the forwarder is stopped
+_POLL_BATCHES = 64  # then all files are checked again
 
-Render = Callable[[bytes, str], bytes]  # a line and its path to a message
-Say = Callable[[str], None]
+Render = Callable[[bytes, str], bytes]  # from a line and its path to a message
+Notify = Callable[[str], None]
 
 
 class ForwardOutput(Protocol):
-    """Where batches go: on disk when `push` returns, sent in order, removed when acknowledged."""
+    """Batches are on disk when `push` returns, sent in order, and removed when acknowledged."""
 
     @property
     def last(self) -> int: ...
@@ -58,10 +58,10 @@ class ForwardOutput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ForwardOptions:
-    patterns: Patterns
+    patterns: PathPatterns
     render: Render | None = None  # None: the line itself
     limits: LineLimits = LineLimits(1 << 18)
-    patience: RotationWait = RotationWait()
+    timeouts: RotationTimeouts = RotationTimeouts()
     from_end: bool = False
     once: bool = False
     spool_bytes: int = 1 << 30
@@ -79,70 +79,70 @@ class Statistics:
         text = (
             f"{counted(self.files, 'file')}, {counted(self.lines, 'line')},"
             f" {counted(self.bytes, 'byte')} read; {counted(waiting.batches, 'batch', 'batches')},"
-            f" {counted(waiting.bytes, 'byte')} wait in the spool"
+            f" {counted(waiting.bytes, 'byte')} in the spool"
         )
-        cut = f"; {counted(self.cut_lines, 'line')} too long and cut" if self.cut_lines else ""
+        cut = f"; {counted(self.cut_lines, 'line')} truncated" if self.cut_lines else ""
         return text + cut
 
 
 @dataclass(slots=True)
 class _Batch:
     messages: list[bytes] = field(default_factory=list)
-    moves: dict[int, FileMark] = field(default_factory=dict)
+    checkpoints: dict[int, FileCheckpoint] = field(default_factory=dict)
     bytes: int = 0
 
     def is_full(self) -> bool:
-        # Room for one more source with the largest numbers.
-        return self.bytes >= BATCH_BYTES or len(note_of(self.moves)) > MAX_NOTE_BYTES - 48
+        # Leaves room for one more file with the largest numbers.
+        return self.bytes >= BATCH_BYTES or len(encode_note(self.checkpoints)) > MAX_NOTE_BYTES - 48
 
 
-class Memory(NamedTuple):
-    """What is known at the start."""
+class InitialState(NamedTuple):
+    """The state at the start."""
 
-    register: Register
+    registry: Registry
     is_first_run: bool
 
 
-def remember(state: StateDir, leftover: Callable[[int], Leftover]) -> Memory:
-    """The snapshot and the notes behind it, saved as one new snapshot.
+def load_state(state: StateDir, read_spool: Callable[[int], SpoolContents]) -> InitialState:
+    """Apply the notes in the spool to the snapshot, and save the result.
 
-    From then on the spool may remove whatever an earlier life left in it.
+    After that, the spool may remove the batches of an earlier process.
     """
     saved = state.load()
-    found = leftover((saved or EMPTY)["as_of"])
-    register = restored(saved or EMPTY, found.notes)
+    found = read_spool((saved or EMPTY)["as_of"])
+    registry = restored(saved or EMPTY, found.notes)
     if saved is None:
-        register.looked_ns = file_time_ns()  # what was rotated before this is not ours to ship
-    state.save(lambda: register.snapshot(found.last))
-    return Memory(register, saved is None)
+        registry.looked_ns = file_time_ns()  # files that were rotated before are not shipped
+    state.save(lambda: registry.snapshot(found.last))
+    return InitialState(registry, saved is None)
 
 
 class Forwarder:
     def __init__(
         self,
         state: StateDir,
-        memory: Memory,
-        outbox: ForwardOutput,
+        initial: InitialState,
+        output: ForwardOutput,
         options: ForwardOptions,
-        say: Say,
+        notify: Notify,
     ) -> None:
         self.statistics = Statistics()
-        self._state, self._outbox, self._options, self._say = state, outbox, options, say
-        self._register, self._is_first_run = memory
-        self._chains: dict[str, RotationChain] = {}
-        self._turn: deque[RotationChain] = deque()
-        self._matched, self._unmatched = NOTHING, Unmatched()
-        self._told = set[tuple[Identity, Stamp]]()  # files that the chains were last told of
-        self._looks_ns = deque([self._register.looked_ns], maxlen=2)
+        self._state, self._output, self._options, self._notify = state, output, options, notify
+        self._registry, self._is_first_run = initial
+        self._readers: dict[str, PathReader] = {}
+        self._readers_in_turn: deque[PathReader] = deque()
+        self._matched, self._unmatched = NO_MATCHES, UnmatchedPatterns()
+        self._reported = set[tuple[Identity, Stamp]]()  # changed files that the readers know about
+        self._looks_ns = deque([self._registry.looked_ns], maxlen=2)
         self._unreadable = set[str]()
         self._match_due_s = 0.0
         self._is_full = False
         self._stop = threading.Event()
         self._report = threading.Event()
-        outbox.before_removal(self._save)
+        output.before_removal(self._save)
 
     def stop(self) -> None:
-        """Ask `run` to end. May be called from a signal handler."""
+        """Make `run` return. May be called from a signal handler."""
         self._stop.set()
 
     def report(self) -> None:
@@ -151,25 +151,25 @@ class Forwarder:
     def run(self) -> None:
         """Until `stop`; with `once`, until everything is read and acknowledged."""
         while not self._stop.is_set():
-            moved = self.turn(time.monotonic())
+            moved = self.poll(time.monotonic())
             if self._options.once and not moved and self._is_settled():
                 break
             if self._report.is_set():
                 self._report.clear()
-                self._say(self.summary())
+                self._notify(self.summary())
             if not moved:
                 self._stop.wait(self._options.poll_s)
         self._finish()
 
-    def turn(self, now_s: float) -> bool:
-        """One look at everything. Was anything read?"""
+    def poll(self, now_s: float) -> bool:
+        """Check all files and ship new lines. Whether anything was read."""
         self._match(now_s)
-        self._look(now_s)
+        self._refresh(now_s)
         moved = False
-        for _ in range(_TURN_BATCHES):
+        for _ in range(_POLL_BATCHES):
             if self._stop.is_set() or not self._has_room():
                 break
-            batch = self._gather(now_s)
+            batch = self._collect(now_s)
             if not batch.messages:
                 break
             self._push(batch)
@@ -177,164 +177,154 @@ class Forwarder:
         return moved
 
     def summary(self) -> str:
-        self.statistics.files = len(self._chains)
-        return self.statistics.sentence(self._outbox.waiting())
+        self.statistics.files = len(self._readers)
+        return self.statistics.sentence(self._output.waiting())
 
     def _is_settled(self) -> bool:
-        return not self._is_full and all(chain.is_settled for chain in self._chains.values())
+        return not self._is_full and all(reader.is_settled for reader in self._readers.values())
 
     def _finish(self) -> None:
         if self._options.once:
-            while not self._stop.is_set() and not self._outbox.flush(FLUSH_S):
+            while not self._stop.is_set() and not self._output.flush(FLUSH_S):
                 pass
         else:
-            self._outbox.flush(FLUSH_S)
+            self._output.flush(FLUSH_S)
         self._save()
 
-    # -- which files ------------------------------------------------------------------------------
+    # -- files ------------------------------------------------------------------------------------
 
     def _match(self, now_s: float) -> None:
         if now_s < self._match_due_s:
             return
         self._match_due_s = now_s + MATCH_S
-        # A path that is new now may have been rotated since the last look, or even while that one
-        # was under way, when it had no file for a moment. At the one before it had none. And what
-        # was found, but changed while it was looked at, is still as new as it was.
-        if all(chain.is_settled for chain in self._chains.values()):
-            self._register.looked_ns = self._looks_ns[0]
+        # A new path may have been rotated since the last expansion, or even during it, when it had
+        # no file for a moment. So the time of the expansion before that is used, and it does not
+        # advance while the files of a path are not identified.
+        if all(reader.is_settled for reader in self._readers.values()):
+            self._registry.looked_ns = self._looks_ns[0]
             self._looks_ns.append(file_time_ns())
         self._matched = self._options.patterns.expand()
-        for text in self._unmatched.news(self._matched):
-            self._say(text)
-        if not self._chains:
-            _drop_gone(self._register, self._matched.identities)
-        known = {source.base for source in self._register.sources.values()}
+        for text in self._unmatched.changes(self._matched):
+            self._notify(text)
+        if not self._readers:
+            _drop_gone(self._registry, self._matched.identities)
+        known = {source.base for source in self._registry.sources.values()}
         for path in [*known, *self._bases(known), *self._rotated_away()]:
-            if path not in self._chains:
+            if path not in self._readers:
                 self._add(path)
-        self._tell_chains()
+        self._notify_readers()
 
-    def _tell_chains(self) -> None:
-        """Let files be looked at that the globs match and whose names are those of rotated ones,
-        when they have changed: a chain looks at these only when it knows that it should."""
-        sources = self._register.sources.values()
+    def _notify_readers(self) -> None:
+        """Make readers match their files again if a matched file that is named like a rotated one
+        has changed; they do not check these otherwise."""
+        sources = self._registry.sources.values()
         known = {(source.identity, Stamp(source.size, source.mtime_ns)) for source in sources}
         changed = {(i, stamp) for i, stamp in self._matched.stamps.items() if stamp.size} - known
-        for identity, _ in changed - self._told:
+        for identity, _ in changed - self._reported:
             path = self._matched.identities[identity]
-            if path in self._chains:
+            if path in self._readers:
                 continue
-            for base, chain in self._chains.items():
-                if is_sibling(base, path):
-                    chain.expect_change()
-        self._told = changed
+            for base, reader in self._readers.items():
+                if is_rotated_name(base, path):
+                    reader.mark_changed()
+        self._reported = changed
 
     def _bases(self, known: set[str]) -> Iterator[str]:
-        """The matched paths that are files of their own, not known ones under another name."""
-        read = {base for base, chain in self._chains.items() if chain.queue or not chain.is_settled}
-        here = read if self._chains else known  # a file of these may be away for a moment
+        """The matched paths that are not rotated or renamed files of others."""
+        read = {path for path, one in self._readers.items() if one.queue or not one.is_settled}
+        here = read if self._readers else known  # their files may be missing for a moment
         bases = {*self._matched.paths, *here}
         for path in self._matched.paths:
-            of_another = any(is_sibling(base, path) for base in bases)
-            if not of_another and (path in self._chains or not self._is_known(path)):
+            of_another = any(is_rotated_name(base, path) for base in bases)
+            is_read = path in self._readers
+            if not of_another and (is_read or not is_known_file(self._registry, path)):
                 yield path
 
-    def _is_known(self, path: str) -> bool:
-        identity = identity_of(path)
-        sources = [s for s in self._register.sources.values() if s.identity == identity]
-        entry = opened_plain(path) if sources else None
-        if entry is None:
-            return any(source.content is not None for source in sources)
-        try:
-            return any(is_same_file(entry, source) for source in sources)
-        finally:
-            entry.content.close()
-
     def _rotated_away(self) -> Iterator[str]:
-        """Paths with no file now whose first one came and went since the last look but one.
+        """Paths without a file, whose first file was created and rotated since `looked_ns`.
 
-        When the next one is there, the first would be taken for one of before our time.
+        Once the path has a file again, that one would be taken for a file that is not shipped.
         """
-        since_ns = self._register.looked_ns
+        since_ns = self._registry.looked_ns
         for path in self._options.patterns.plain():
             if path not in self._matched.paths and any(
-                named.mtime_ns >= since_ns and not self._is_known(named.path)
-                for named in listing(path)
+                listed.mtime_ns >= since_ns and not is_known_file(self._registry, listed.path)
+                for listed in list_generations(path)
             ):
                 yield path
 
     def _add(self, path: str) -> None:
-        self._adopt(path)
-        chain = RotationChain(path, self._register, self._options.limits, self._options.patience)
-        self._chains[path] = chain
-        self._turn.append(chain)
+        self._take_over(path)
+        reader = PathReader(path, self._registry, self._options.limits, self._options.timeouts)
+        self._readers[path] = reader
+        self._readers_in_turn.append(reader)
 
-    def _adopt(self, path: str) -> None:
-        """What was found before its path was, such as `app.log.1`, is an older file of the path."""
-        for base in [base for base in self._chains if is_sibling(path, base)]:
-            self._turn.remove(self._chains.pop(base))
-            for source in self._register.of(base):
+    def _take_over(self, path: str) -> None:
+        """Files that were found before the path, such as `app.log.1`, are its rotated files."""
+        for base in [base for base in self._readers if is_rotated_name(path, base)]:
+            self._readers_in_turn.remove(self._readers.pop(base))
+            for source in self._registry.of(base):
                 source.base = path
 
-    def _look(self, now_s: float) -> None:
-        places = Places(self._matched.paths, self._matched.identities)
+    def _refresh(self, now_s: float) -> None:
         changed = False
-        for chain in self._chains.values():
-            found = chain.look(now_s, places)
+        for reader in self._readers.values():
+            found = reader.refresh(now_s, self._matched)
             if found is not None:
                 changed = True
-                self._take_over(found)
-                self._complain(chain)
+                self._report_matches(found)
+                self._warn_if_unreadable(reader)
         if changed:
             self._save()
         self._is_first_run = False
 
-    def _take_over(self, found: MatchedFiles) -> None:
+    def _report_matches(self, found: MatchedFiles) -> None:
         for source in found.new:
             if self._is_first_run and self._options.from_end and source.content is not None:
                 _skip_to_end(source, source.content, self._options.limits)
         for source in found.lost:
-            self._say(
-                f"{source.base}: {counted(source.size - source.mark.position, 'byte')} or more"
-                " removed before they could be read; rotate later, or keep a copy beside the file"
+            self._notify(
+                f"{source.base}: at least"
+                f" {counted(source.size - source.checkpoint.position, 'byte')} removed before they"
+                " were read; rotate later, or keep rotated files in the same directory"
             )
 
-    def _complain(self, chain: RotationChain) -> None:
-        if not chain.is_unreadable:
-            self._unreadable.discard(chain.base)
-        elif chain.base not in self._unreadable:
-            self._unreadable.add(chain.base)
-            self._say(f"{chain.base} cannot be read; allow this user to read it. It is tried again")
+    def _warn_if_unreadable(self, reader: PathReader) -> None:
+        if not reader.is_unreadable:
+            self._unreadable.discard(reader.base)
+        elif reader.base not in self._unreadable:
+            self._unreadable.add(reader.base)
+            self._notify(f"{reader.base} cannot be read; check its permissions. Retrying")
 
     # -- batches ----------------------------------------------------------------------------------
 
     def _has_room(self) -> bool:
-        full = self._outbox.waiting().bytes >= self._options.spool_bytes
+        full = self._output.waiting().bytes >= self._options.spool_bytes
         if full and not self._is_full:
-            self._say("the spool is full: reading stops until the daemon takes what waits")
+            self._notify("the spool is full; reading is paused until the daemon accepts batches")
         if self._is_full and not full:
-            self._say("there is room in the spool: reading goes on")
+            self._notify("the spool has free space; reading continues")
         self._is_full = full
         return not full
 
-    def _gather(self, now_s: float) -> _Batch:
-        """One piece of each file in turn, until there is nothing more or the batch is full."""
+    def _collect(self, now_s: float) -> _Batch:
+        """One chunk of each path in turn, until there are no more or the batch is full."""
         batch = _Batch()
         silent = 0
-        while silent < len(self._turn) and not batch.is_full():
-            chain = self._turn[0]
-            self._turn.rotate(-1)
-            taken = chain.take(now_s)
+        while silent < len(self._readers_in_turn) and not batch.is_full():
+            reader = self._readers_in_turn[0]
+            self._readers_in_turn.rotate(-1)
+            taken = reader.next_chunk(now_s)
             if taken is None:
                 silent += 1
                 continue
             silent = 0
-            source, piece = taken
-            batch.messages += self._rendered(piece.lines, chain.base)
+            source, chunk = taken
+            batch.messages += self._rendered(chunk.lines, reader.base)
             batch.bytes = sum(map(len, batch.messages)) + len(batch.messages)
-            batch.moves[source.id] = FileMark(piece.end, check_of(piece.tail))
-            self.statistics.lines += len(piece.lines)
-            self.statistics.cut_lines += piece.cut_lines
+            batch.checkpoints[source.id] = FileCheckpoint(chunk.end, checksum_of(chunk.tail))
+            self.statistics.lines += len(chunk.lines)
+            self.statistics.cut_lines += chunk.cut_lines
         return batch
 
     def _rendered(self, lines: list[bytes], base: str) -> Sequence[bytes]:
@@ -342,29 +332,30 @@ class Forwarder:
         return lines if render is None else [render(line, base) for line in lines]
 
     def _push(self, batch: _Batch) -> None:
-        # Announced first: from the moment the spool has the batch, a snapshot must have its moves.
-        self._register.pending = (self._outbox.last + 1, batch.moves)
-        self._outbox.push(batch.messages, note_of(batch.moves))
-        self._register.move(batch.moves)
+        # Set first: as soon as the spool has the batch, snapshots must include its checkpoints.
+        self._registry.pending = (self._output.last + 1, batch.checkpoints)
+        self._output.push(batch.messages, encode_note(batch.checkpoints))
+        self._registry.advance(batch.checkpoints)
         self.statistics.bytes += batch.bytes
 
     def _save(self) -> None:
-        last = self._outbox.last  # before the positions are looked at, see `snapshot`
-        self._state.save(lambda: self._register.snapshot(last))
+        last = self._output.last  # read before the positions, see `snapshot`
+        self._state.save(lambda: self._registry.snapshot(last))
 
 
 def _skip_to_end(source: SourceFile, content: Content, limits: LineLimits) -> None:
     source.at = last_line_start(content, content.size(), limits.line_bytes)
     source.tail = tail_at(content, source.at)
-    source.mark = FileMark(source.at, check_of(source.tail))
+    source.checkpoint = FileCheckpoint(source.at, checksum_of(source.tail))
 
 
-def _drop_gone(register: Register, elsewhere: Collection[Identity]) -> None:
-    """Forget paths that are no more, with nothing left to read and no file left to mistake."""
-    for base in {source.base for source in register.sources.values()}:
-        sources = register.of(base)
-        is_done = all(s.state is ForwardState.done and s.identity not in elsewhere for s in sources)
-        if is_done and is_gone(base):
-            with register.lock:
+def _drop_gone(registry: Registry, elsewhere: Collection[Identity]) -> None:
+    """Remove paths whose files are all finished and gone."""
+    for base in {source.base for source in registry.sources.values()}:
+        sources = registry.of(base)
+        is_finished = all(source.state is FileState.finished for source in sources)
+        is_elsewhere = any(source.identity in elsewhere for source in sources)
+        if is_finished and not is_elsewhere and is_gone(base):
+            with registry.lock:
                 for source in sources:
-                    register.drop(source)
+                    registry.drop(source)

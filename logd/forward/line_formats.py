@@ -1,8 +1,8 @@
-"""A line to a JSON object: syslog, Apache's common and combined, JSON itself.
+"""Converts a line to a JSON object: syslog, Apache common and combined, JSON.
 
-Always: nothing of the line is lost. It stands whole under `line`, or in base64 under `line64` where
-it is not UTF-8; what a form cannot make sense of has just that. Times become ISO 8601 in UTC. Any
-bytes give an object, and none raises. Pure: no files, and the clock is handed in.
+Invariants: the object contains the whole line as `line`, or as `line64` in base64 if it is not
+UTF-8; a line that cannot be parsed has no other fields. Times are ISO 8601 in UTC. Any bytes give
+an object; nothing raises. Pure: no files, and the clock is a parameter.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LineFormat(StrEnum):
 def renderer(
     form: LineFormat, fields: Mapping[str, str], *, add_path: bool = False, now: Now | None = None
 ) -> Callable[[bytes, str], bytes] | None:
-    """From a line and its path to a message; None where the message is the line itself."""
+    """A function from a line and its path to a message; None if the message is the line itself."""
     parse = _parser(form, now or (lambda: datetime.now(UTC)))
     if parse is None and not fields and not add_path:
         return None
@@ -53,10 +53,10 @@ def renderer(
 
 
 def message(line: bytes, fields: Fields) -> bytes:
-    """The object as bytes. Where that would be enormous, or no JSON, it has the line alone."""
+    """The object as JSON; with the line alone if it would be too large or not valid JSON."""
     try:
         whole = _dump({**fields, **_line(line)})
-    except (ValueError, RecursionError):  # a number beyond all numbers, a nest too deep
+    except (ValueError, RecursionError):  # an infinite number, or too many levels
         whole = _dump(_line(line))
     return whole if len(whole) <= MAX_MESSAGE_BYTES else _dump({"line64": _base64(line)})
 
@@ -102,7 +102,7 @@ def _printable(path: str) -> str:
 def _dump(fields: Fields) -> bytes:
     try:
         return json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which JSON can name and UTF-8 cannot
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can escape but UTF-8 cannot encode
         return json.dumps(fields, allow_nan=False).encode()
 
 
@@ -130,7 +130,7 @@ _UNESCAPE = re.compile(r"\\([\"\\\]])")
 
 
 def parse_syslog(text: str, now: datetime) -> Fields:
-    """RFC 5424, RFC 3164, and the latter with ISO times as rsyslog writes them to files."""
+    """RFC 5424, RFC 3164, and RFC 3164 with ISO times, as rsyslog writes to files."""
     if match := _RFC5424.fullmatch(text):
         return _rfc5424(match)
     if match := _ISO_LINE.fullmatch(text):
@@ -176,13 +176,13 @@ def _priority(pri: str | None) -> Fields:
 
 
 def _dated(month: str, day: str, clock: str, now: datetime) -> str | None:
-    """RFC 3164 leaves out year and zone: it is the local time that is nearest before tomorrow."""
+    """RFC 3164 has no year and zone: take the latest local time that is before tomorrow."""
     if month not in MONTHS or not re.fullmatch(r"[0-9]{2}:[0-9]{2}:[0-9]{2}", clock):
         return None
     hour, minute, second = map(int, clock.split(":"))
     local = now.astimezone()
     for year in (local.year + 1, local.year, local.year - 1, local.year - 2, local.year - 3):
-        try:  # 29 February is not in every year
+        try:  # 29 February does not exist in every year
             time = datetime(year, MONTHS.index(month) + 1, int(day), hour, minute, second)
             moment = time.astimezone(UTC)
         except (ValueError, OverflowError):
@@ -255,7 +255,7 @@ def _apache_time(text: str) -> str | None:
 
 
 def parse_json(text: str) -> Fields:
-    """The object's own fields, but for those that would hide the line."""
+    """The fields of the object, except those that would replace the line."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -273,7 +273,7 @@ def _refuse(constant: str) -> Any:
 
 
 def iso(text: str | None) -> str | None:
-    """An ISO time in UTC; None for none, and for what is not one. Without a zone it is local."""
+    """An ISO time in UTC; None if there is none or it is invalid. Without a zone it is local."""
     if text is None:
         return None
     try:

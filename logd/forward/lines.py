@@ -1,7 +1,7 @@
-"""Bytes to lines: a piece of a file that ends behind a line end, and what lines it holds.
+"""Splits files into chunks of whole lines.
 
-Always: the pieces of a file join without a gap, so the end of one is the start of the next, and no
-byte is in two of them. A piece is small enough that, in whatever form, it fits into one batch.
+Invariants: the end of a chunk is the start of the next one, and a chunk fits into one batch in any
+line format.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from typing import NamedTuple
 
 from logd.forward.file_content import TAIL_BYTES, Content
 
-PIECE_BYTES = 1 << 17
-PIECE_LINES = 2048
+CHUNK_BYTES = 1 << 17
+CHUNK_LINES = 2048
 _SEARCH_BYTES = 1 << 18
 
 
 class FileChunk(NamedTuple):
     lines: list[bytes]
-    end: int  # the position behind the piece
+    end: int  # the position after the chunk
     tail: bytes  # the last bytes before `end`
-    cut_lines: int = 0  # how many lines were longer than the limit and lost their rest
+    cut_lines: int = 0  # the number of lines that were truncated to the limit
 
 
 class LineLimits(NamedTuple):
     line_bytes: int
-    piece_lines: int = PIECE_LINES
+    chunk_lines: int = CHUNK_LINES
 
 
-def next_piece(
+def read_chunk(
     content: Content,
     start: int,
     stop: int,
@@ -37,15 +37,14 @@ def next_piece(
     searched: int = 0,
     partial: bool = False,
 ) -> FileChunk | None:
-    """The lines from `start` on that end before `stop`; None where not even one does.
+    """The lines from `start` on that end before `stop`; None if there is none.
 
-    `tail` are the bytes before `start`. Before `searched` there is no line end: a line that grows
-    for a long time is not looked through again and again. With `partial`, what is left at `stop`
-    without a line end counts as a line.
+    `tail` are the bytes before `start`. There is no line end before `searched`, so that a slowly
+    growing line is not searched repeatedly. With `partial`, an unterminated rest counts as a line.
     """
-    if searched - start >= PIECE_BYTES:
+    if searched - start >= CHUNK_BYTES:
         return _one_line(content, start, stop, tail, limits, searched, partial)
-    data = content.read(start, min(PIECE_BYTES, stop - start))
+    data = content.read(start, min(CHUNK_BYTES, stop - start))
     end = data.rfind(b"\n") + 1
     if end:
         return _whole_lines(data[:end], start, tail, limits)
@@ -54,8 +53,8 @@ def next_piece(
 
 def _whole_lines(data: bytes, start: int, tail: bytes, limits: LineLimits) -> FileChunk:
     lines = data[:-1].split(b"\n")
-    if len(lines) > limits.piece_lines:
-        del lines[limits.piece_lines :]
+    if len(lines) > limits.chunk_lines:
+        del lines[limits.chunk_lines :]
         data = data[: sum(map(len, lines)) + len(lines)]
     cut = 0
     if len(data) > limits.line_bytes:
@@ -73,7 +72,7 @@ def _one_line(
     searched: int,
     partial: bool,
 ) -> FileChunk | None:
-    """A line that is longer than a piece, or has no end yet. Its rest is skipped, never kept."""
+    """A line that is longer than a chunk or not terminated. Bytes over the limit are skipped."""
     lf = find_lf(content, max(start, searched), stop)
     if lf is None and not partial:
         return None
@@ -98,7 +97,7 @@ def find_lf(content: Content, start: int, stop: int) -> int | None:
 
 
 def last_line_start(content: Content, size: int, line_bytes: int) -> int:
-    """Behind the last LF before `size`: where to start at the end without half a line."""
+    """The position after the last LF before `size`."""
     at = max(0, size - line_bytes)
     found = content.read(at, size - at).rfind(b"\n")
     return at + found + 1 if found >= 0 else (0 if at == 0 else size)

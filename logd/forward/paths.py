@@ -1,8 +1,7 @@
-"""Which files are meant: the user's paths and globs, less what is excluded.
+"""Expands the paths and globs of the user, without those that are excluded.
 
-A path is followed through symbolic links to the file that is written, since its rotated files stand
-beside that. Compressed files are never followed for themselves; they are where the rest of a file
-is found that was rotated away.
+Symbolic links are resolved, since rotated files are in the directory of the target. Compressed
+files are not shipped on their own; the rest of a rotated file may be read from them.
 """
 
 from __future__ import annotations
@@ -14,23 +13,23 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from logd.forward.file_content import Identity, Stamp, is_archive_name
+from logd.forward.file_content import Identity, Stamp, is_compressed_name
 from logd.wire.text import counted
 
 
-class Matched(NamedTuple):
+class MatchedPaths(NamedTuple):
     paths: frozenset[str]
     identities: Mapping[Identity, str]
     stamps: Mapping[Identity, Stamp]
-    by_pattern: Mapping[str, Tally] = {}
+    by_pattern: Mapping[str, PatternCounts] = {}
 
 
-NOTHING = Matched(frozenset(), {}, {})
+NO_MATCHES = MatchedPaths(frozenset(), {}, {})
 
 
 @dataclass(slots=True)
-class Tally:
-    """How much of what a pattern matches is shipped, and how much is not, by the reason."""
+class PatternCounts:
+    """The matches of a pattern: shipped files, and those that are not shipped, by reason."""
 
     files: int = 0
     excluded: int = 0
@@ -39,80 +38,75 @@ class Tally:
 
     def why_no_file(self, pattern: str) -> str:
         if self.excluded:
-            return f"{pattern} matches only files that --exclude leaves out"
+            return f"{pattern} matches only files that --exclude excludes"
         if self.compressed:
-            return f"{pattern} matches compressed files only, which are not followed"
+            return f"{pattern} matches only compressed files, which are not shipped"
         if self.directories:
-            kind, whose = (
-                ("a directory", "its") if self.directories == 1 else ("directories", "their")
-            )
-            return f"{pattern} matches {kind} only; write '{pattern}/*' for {whose} files"
-        return f"{pattern} matches no file; nothing to ship yet"
+            return f"{pattern} matches only directories; write '{pattern}/*' for their files"
+        return f"{pattern} matches no file yet"
 
 
-class Patterns(NamedTuple):
-    """`**` is any number of directories. An exclusion matches the whole path, or the name alone."""
+class PathPatterns(NamedTuple):
+    """`**` matches any number of directories. An exclusion matches the path or the name."""
 
     wanted: Sequence[str]
     excluded: Sequence[str] = ()
 
-    def expand(self) -> Matched:
+    def expand(self) -> MatchedPaths:
         paths = set[str]()
         identities: dict[Identity, str] = {}
         stamps: dict[Identity, Stamp] = {}
-        tallies = {pattern: Tally() for pattern in self.wanted}
-        for pattern, tally in tallies.items():
-            for path, status in self._files(pattern, tally):
+        counts_by_pattern = {pattern: PatternCounts() for pattern in self.wanted}
+        for pattern, counts in counts_by_pattern.items():
+            for path, status in self._files(pattern, counts):
                 paths.add(path)
                 identity = status.st_dev, status.st_ino
                 identities[identity] = path
                 stamps[identity] = Stamp(status.st_size, status.st_mtime_ns)
-        return Matched(frozenset(paths), identities, stamps, tallies)
+        return MatchedPaths(frozenset(paths), identities, stamps, counts_by_pattern)
 
-    def _files(self, pattern: str, tally: Tally) -> Iterator[tuple[str, os.stat_result]]:
-        """The files that a pattern matches, less those that are not shipped; all are counted."""
+    def _files(self, pattern: str, counts: PatternCounts) -> Iterator[tuple[str, os.stat_result]]:
+        """The files to ship that a pattern matches. All matches are counted."""
         for found in glob.iglob(os.path.abspath(pattern), recursive=True):
             path = os.path.realpath(found)
             if self._is_excluded(found) or self._is_excluded(path):
-                tally.excluded += 1
-            elif is_archive_name(path):
-                tally.compressed += 1
+                counts.excluded += 1
+            elif is_compressed_name(path):
+                counts.compressed += 1
             elif (status := _file_status(path)) is not None:
-                tally.files += 1
+                counts.files += 1
                 yield path, status
             else:
-                tally.directories += os.path.isdir(path)
+                counts.directories += os.path.isdir(path)
 
     def plain(self) -> list[str]:
-        """The paths that were given as such: what they will be called is known before they are."""
+        """The patterns without wildcards: their names are known before the files exist."""
         given = [pattern for pattern in self.wanted if not glob.has_magic(pattern)]
         paths = [os.path.realpath(os.path.abspath(path)) for path in given]
-        return [p for p in paths if not self._is_excluded(p) and not is_archive_name(p)]
+        return [p for p in paths if not self._is_excluded(p) and not is_compressed_name(p)]
 
     def _is_excluded(self, path: str) -> bool:
         name = os.path.basename(path)
         return any(fnmatchcase(path, one) or fnmatchcase(name, one) for one in self.excluded)
 
 
-class Unmatched:
-    """Patterns that matched no file at the first look: reported then, and when they match one.
+class UnmatchedPatterns:
+    """Reports patterns that match no file at the first expansion, and when they match one later.
 
-    A pattern that matched and does so no more is not reported: that is how a rotation looks.
+    A pattern that no longer matches is not reported: a rotation has this effect.
     """
 
     def __init__(self) -> None:
-        self._waited_for: set[str] | None = None
+        self._pending: set[str] | None = None
 
-    def news(self, matched: Matched) -> list[str]:
-        tallies = matched.by_pattern
-        if self._waited_for is None:
-            self._waited_for = {pattern for pattern, tally in tallies.items() if not tally.files}
-            return [tallies[p].why_no_file(p) for p in tallies if p in self._waited_for]
-        begun = [
-            pattern for pattern in tallies if pattern in self._waited_for and tallies[pattern].files
-        ]
-        self._waited_for.difference_update(begun)
-        return [f"{p} matches {counted(tallies[p].files, 'file')} now" for p in begun]
+    def changes(self, matched: MatchedPaths) -> list[str]:
+        found = matched.by_pattern
+        if self._pending is None:
+            self._pending = {pattern for pattern, counts in found.items() if not counts.files}
+            return [found[p].why_no_file(p) for p in found if p in self._pending]
+        begun = [pattern for pattern in found if pattern in self._pending and found[pattern].files]
+        self._pending.difference_update(begun)
+        return [f"{p} now matches {counted(found[p].files, 'file')}" for p in begun]
 
 
 def _file_status(path: str) -> os.stat_result | None:

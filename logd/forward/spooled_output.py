@@ -1,4 +1,4 @@
-"""The way out: a `Writer` with a spool, as the forwarder wants it."""
+"""The output of the forwarder: a `Writer` with a spool."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from logd.errors import LogdError
 from logd.wire.addresses import Target
 from logd.wire.text import counted
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
-# The forwarder itself stops reading when its limit is reached; the writer must never block it.
+# The forwarder stops reading at its own limit; the writer must not block it.
 _NO_LIMIT = 1 << 62
 
 
-class Leftover(NamedTuple):
-    """What an earlier life left in the spool: the newest number, and the notes from some on."""
+class SpoolContents(NamedTuple):
+    """The spool of an earlier process: the last number, and the notes after a given number."""
 
     last: int
     notes: list[tuple[int, str]]
 
 
-def leftover(spool: Path, after: int) -> Leftover:
-    """To be looked at before a writer has the spool: it may remove batches at once."""
+def read_spool(spool: Path, after: int) -> SpoolContents:
+    """Must be called before a writer opens the spool, which may remove batches immediately."""
     opened = Spool(spool, fsync=True)
     try:
-        return Leftover(opened.last, list(opened.notes(after)))
+        return SpoolContents(opened.last, list(opened.notes(after)))
     finally:
         opened.close()
 
@@ -41,10 +41,10 @@ class SpooledLines(NamedTuple):
 
 
 class SpooledOutput:
-    """Batches are on disk when `push` returns, are sent in order, and go when acknowledged."""
+    """Batches are on disk when `push` returns, sent in order, and removed when acknowledged."""
 
-    def __init__(self, target: Target, topic: str, spool: Path, say: Say) -> None:
-        self._say = say
+    def __init__(self, target: Target, topic: str, spool: Path, notify: Notify) -> None:
+        self._notify = notify
         self._writer = Writer(
             target,
             topic,
@@ -70,11 +70,11 @@ class SpooledOutput:
 
     def waiting(self) -> SpooledLines:
         batches = self._spool.last - self._spool.acknowledged
-        # A segment stays as long as it grows, though all in it be acknowledged.
+        # The current segment stays, even if all of it is acknowledged.
         return SpooledLines(batches, self._spool.size if batches else 0)
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until everything is acknowledged; False when the time is up first."""
+        """Wait until everything is acknowledged; False on timeout."""
         try:
             self._writer.flush(timeout_s)
         except TimeoutError:
@@ -86,7 +86,7 @@ class SpooledOutput:
 
     def _refused(self, messages: int, error: LogdError) -> None:
         self.refused_lines += messages
-        self._say(f"{counted(messages, 'line')} lost, the daemon will never take them: {error}")
+        self._notify(f"{counted(messages, 'line')} lost, because the daemon rejects them: {error}")
 
     def _lost(self, loss: Loss) -> None:
-        self._say(str(loss))
+        self._notify(str(loss))

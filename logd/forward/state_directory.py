@@ -1,10 +1,10 @@
-"""The state directory: its lock, and the snapshot in it.
+"""The state directory: its lock, and the snapshot of the registry.
 
-    <state-dir>/lock         held by the forwarder that uses it
-    <state-dir>/state.json   the snapshot, always a whole one
-    <state-dir>/spool/       batches that are not acknowledged; the outbox owns it
+    <state-dir>/lock         locked by the forwarder that uses it
+    <state-dir>/state.json   the snapshot, replaced atomically
+    <state-dir>/spool/       unacknowledged batches, managed by the spooled output
 
-A directory belongs to one topic: positions say what that topic has.
+A directory belongs to one topic: its positions are those of the lines in that topic.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class StateDir:
     def __init__(self, path: Path, topic: str) -> None:
         self.path, self.topic = path, topic
         self._file = path / "state.json"
-        self._one_at_a_time = threading.Lock()
+        self._save_lock = threading.Lock()
         disk.make_directories(path.absolute())
         self._lock = _locked(path)
 
@@ -37,7 +37,7 @@ class StateDir:
         return self.path / "spool"
 
     def load(self) -> dict[str, Any] | None:
-        """The snapshot; None before the first."""
+        """The snapshot; None if there is none."""
         try:
             text = self._file.read_bytes()
         except FileNotFoundError:
@@ -49,19 +49,19 @@ class StateDir:
             known = False
         if not known:
             raise DataDirError(
-                f"{self._file} is not a state that this version knows; put back a copy of it, or"
-                " remove the directory to ship every file again from its start"
+                f"{self._file} has an unknown format; restore a copy of it, or remove the directory"
+                " to ship every file again from its start"
             )
         if saved["topic"] != self.topic:
             raise DataDirError(
-                f"{self.path} holds the positions for topic {saved['topic']};"
-                f" give another --state-dir for {self.topic}"
+                f"{self.path} belongs to topic {saved['topic']};"
+                f" use another --state-dir for {self.topic}"
             )
         return saved
 
     def save(self, snapshot: Callable[[], dict[str, Any]]) -> None:
-        """Replace the snapshot, synced. It is made inside, so that none replaces a newer one."""
-        with self._one_at_a_time:
+        """Replace the snapshot. It is made under the lock, so that none replaces a newer one."""
+        with self._save_lock:
             whole = {"format": FORMAT, "topic": self.topic, **snapshot()}
             disk.replace(self._file, json.dumps(whole, separators=(",", ":")).encode())
 
@@ -72,7 +72,7 @@ def _locked(path: Path) -> disk.File:
         fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise DataDirError(
-            f"{path} is in use by another forwarder; stop it, or give this one another --state-dir"
+            f"{path} is in use by another forwarder; stop it, or use another --state-dir"
         ) from None
     return file
 

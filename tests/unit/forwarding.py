@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from logd.forward.forwarder import Forwarder, ForwardOptions, remember
+from logd.forward.forwarder import Forwarder, ForwardOptions, load_state
 from logd.forward.lines import LineLimits
-from logd.forward.paths import Patterns
-from logd.forward.rotation import RotationWait
-from logd.forward.spooled_output import Leftover, SpooledLines
+from logd.forward.path_reader import RotationTimeouts
+from logd.forward.paths import PathPatterns
+from logd.forward.spooled_output import SpoolContents, SpooledLines
 from logd.forward.state_directory import StateDir
 
 
@@ -63,9 +63,9 @@ class Outbox:
     def flush(self, timeout_s: float) -> bool:
         return True
 
-    def leftover(self, after: int) -> Leftover:
+    def read_spool(self, after: int) -> SpoolContents:
         notes = [(n, note) for n, (_, note) in sorted(self.batches.items()) if n > after]
-        return Leftover(self.last, notes)
+        return SpoolContents(self.last, notes)
 
 
 class Life:
@@ -76,14 +76,14 @@ class Life:
         self.outbox = outbox
         self._state = StateDir(directory, "app")
         outbox.kill_before = outbox.kill_behind = False
-        self._memory = remember(self._state, outbox.leftover)
-        self.forwarder = Forwarder(self._state, self._memory, outbox, options, self.said.append)
+        self._initial = load_state(self._state, outbox.read_spool)
+        self.forwarder = Forwarder(self._state, self._initial, outbox, options, self.said.append)
         self.now_s = 1000.0
 
     def turn(self, later_s: float = 2.0) -> bool:
         """By default so much later that globs are matched anew and last lines are overdue."""
         self.now_s += later_s
-        return self.forwarder.turn(self.now_s)
+        return self.forwarder.poll(self.now_s)
 
     def settle(self) -> None:
         """Until everything that there is has been shipped."""
@@ -93,18 +93,18 @@ class Life:
 
     def kill(self) -> None:
         self.outbox.removal = lambda: None
-        for source in self._memory.register.sources.values():
-            source.let_go()
+        for source in self._initial.registry.sources.values():
+            source.close()
         del self._state._lock
 
     @property
     def open_files(self) -> int:
-        return sum(s.content is not None for s in self._memory.register.sources.values())
+        return sum(s.content is not None for s in self._initial.registry.sources.values())
 
 
 def options(*patterns: Path | str, **settings: object) -> ForwardOptions:
-    chosen: dict[str, object] = {"limits": LineLimits(1 << 18), "patience": RotationWait()}
-    return ForwardOptions(Patterns([str(p) for p in patterns]), **{**chosen, **settings})  # type: ignore[arg-type]
+    chosen: dict[str, object] = {"limits": LineLimits(1 << 18), "timeouts": RotationTimeouts()}
+    return ForwardOptions(PathPatterns([str(p) for p in patterns]), **{**chosen, **settings})  # type: ignore[arg-type]
 
 
 class World:

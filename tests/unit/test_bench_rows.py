@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import aged
+from bench import sparse_topic
 from bench.__main__ import choose
 from bench.programs import Follow, Load
 from bench.rows import ROWS
@@ -77,9 +77,9 @@ def test_requests_are_as_long_as_the_generator_makes_them() -> None:
 def test_an_aged_topic_is_one_that_the_daemon_could_have_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
-    monkeypatch.setattr(aged, "PARTITION_BYTES", 1 << 20)
+    monkeypatch.setattr(sparse_topic, "PARTITION_BYTES", 1 << 20)
     topic = tmp_path / "old"
-    aged.make_topic(topic, partitions << 20)
+    sparse_topic.make_topic(topic, partitions << 20)
     indexes = {path: path.read_bytes() for path in topic.glob("*.index")}
     opened = open_topic("old", topic)
     assert opened.clean

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from logd.errors import DataDirError
-from logd.forward import file_matching, rotated_files, rotation
+from logd.forward import file_matching, path_reader, rotated_files
 from logd.forward.file_content import PlainFile
-from logd.forward.file_positions import FileMark, moves_of, note_of
-from logd.forward.lines import FileChunk, LineLimits, next_piece
-from logd.forward.rotated_files import file_time_ns, is_sibling
-from logd.forward.rotation import RotationWait
+from logd.forward.lines import FileChunk, LineLimits, read_chunk
+from logd.forward.path_reader import RotationTimeouts
+from logd.forward.registry import FileCheckpoint, decode_note, encode_note
+from logd.forward.rotated_files import file_time_ns, is_rotated_name
 from logd.forward.state_directory import StateDir
 from tests.unit.forwarding import Life, Outbox, World, options
 
@@ -313,9 +313,9 @@ def test_truncated_while_it_is_read(
             world.copytruncate()
             world.append(b"abc\ndef\nghi\n")  # a whole line where the next was to be read
         calls.append(args)
-        return next_piece(*args, **kwargs)
+        return read_chunk(*args, **kwargs)
 
-    monkeypatch.setattr(rotation, "next_piece", truncating)
+    monkeypatch.setattr(path_reader, "read_chunk", truncating)
     life.settle()
     assert outbox.delivered == [b"one", b"two", b"abc", b"def", b"ghi"]
 
@@ -336,7 +336,7 @@ def test_truncated_while_it_is_found_out_which_file_is_which(
     life.settle()
     world.append(b"two\n")
     world.copy()
-    life.forwarder._chains[str(world.path)]._is_changed = True
+    life.forwarder._readers[str(world.path)]._is_changed = True
     with monkeypatch.context() as patch:
         count = at_a_look(patch, moment, world.truncate, "size", "stamp", "read")
         life.turn()
@@ -447,10 +447,10 @@ def test_truncated_while_the_copy_was_looked_at_that_was_under_way(
         world.truncate()
         world.append(b"two\n")
 
-    listed = rotated_files.listing
+    listed = rotated_files.list_generations
     by_name = lambda base: sorted(listed(base), key=lambda named: named.path, reverse=True)  # noqa: E731
     with monkeypatch.context() as patch:
-        patch.setattr(rotated_files, "listing", by_name)  # the copy first
+        patch.setattr(rotated_files, "list_generations", by_name)  # the copy first
         count = at_a_look(patch, moment, end_the_copy, "size", "stamp", "read")
         life.turn()
     assert count[0] > moment
@@ -511,10 +511,10 @@ def test_a_new_path_that_changes_at_each_of_the_first_looks(
     world.line()
 
     def unsettled(*args: Any) -> Any:
-        raise rotated_files.Unsettled
+        raise rotated_files.DirectoryChanging
 
     with monkeypatch.context() as patch:
-        patch.setattr(rotated_files, "look", unsettled)
+        patch.setattr(rotated_files, "open_generations", unsettled)
         for _ in range(4):
             while file_time_ns() <= world.path.stat().st_mtime_ns:
                 pass
@@ -532,12 +532,12 @@ def test_a_file_that_has_just_come_is_not_one_that_cannot_be_read(
     world.path.rename(world.path.with_name("app.log.1"))
 
     def then_it_comes(*args: Any) -> Any:
-        found = file_matching.survey(*args)
+        found = file_matching.match_files(*args)
         world.line()
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(rotation, "survey", then_it_comes)
+        patch.setattr(path_reader, "match_files", then_it_comes)
         life.turn()
     life.turn(0.2)
     assert outbox.delivered == world.written
@@ -684,7 +684,7 @@ def test_a_file_whose_first_bytes_cannot_be_read_ends_nothing(
         raise OSError(errno.EIO, "the disk is broken")
 
     monkeypatch.setattr(PlainFile, "read", failing)
-    assert rotated_files.opened_plain(str(world.path)) is None
+    assert rotated_files.open_plain(str(world.path)) is None
     (content,) = opened
     assert content._fd == -1, "it is closed"
 
@@ -855,7 +855,7 @@ def test_an_unfinished_line_waits_unless_told_otherwise(
     assert outbox.delivered == [b"unfinished"]
     other = Outbox()
     world.append(b"half")
-    chosen = options(world.path, patience=RotationWait(partial_s=5.0))
+    chosen = options(world.path, timeouts=RotationTimeouts(partial_s=5.0))
     life = Life(tmp_path / "b", other, chosen)
     life.turn()
     life.turn(later_s=4.0)
@@ -871,7 +871,7 @@ def test_long_lines_are_cut_and_counted(tmp_path: Path, outbox: Outbox, world: W
     life = Life(tmp_path / "state", outbox, options(world.path, limits=LineLimits(10)))
     life.settle()
     assert outbox.delivered == [b"x" * 10, b"short"]
-    assert "1 line too long and cut" in life.forwarder.summary()
+    assert "1 line truncated" in life.forwarder.summary()
 
 
 def test_a_full_spool_stops_the_reading_and_says_so(
@@ -885,9 +885,9 @@ def test_a_full_spool_stops_the_reading_and_says_so(
     outbox.full = False
     life.settle()
     assert outbox.delivered == [b"one"]
-    assert [said.partition(":")[0] for said in life.said] == [
+    assert [said.partition(";")[0] for said in life.said] == [
         "the spool is full",
-        "there is room in the spool",
+        "the spool has free space",
     ]
 
 
@@ -905,7 +905,7 @@ def test_what_was_removed_before_it_was_read_is_told(
     life.settle()
     assert outbox.delivered == []
     assert "matches no file" in life.said[0]
-    assert "4 bytes or more removed" in life.said[1]
+    assert "at least 4 bytes removed" in life.said[1]
 
 
 def test_one_forwarder_per_state_directory_and_one_topic(tmp_path: Path) -> None:
@@ -914,18 +914,18 @@ def test_one_forwarder_per_state_directory_and_one_topic(tmp_path: Path) -> None
         StateDir(tmp_path, "app")
     state.save(lambda: {"as_of": 0, "looked_ns": 0, "next_id": 1, "sources": []})
     del state
-    with pytest.raises(DataDirError, match="positions for topic app"):
+    with pytest.raises(DataDirError, match="belongs to topic app"):
         StateDir(tmp_path, "other").load()
     (tmp_path / "state.json").write_bytes(b"{")
-    with pytest.raises(DataDirError, match="put back a copy"):
+    with pytest.raises(DataDirError, match="restore a copy"):
         StateDir(tmp_path, "app").load()
 
 
 def test_notes() -> None:
-    moves = {1: FileMark(5, "0123abcd"), 22: FileMark(0, "00000000")}
-    assert note_of(moves) == "at=1:5:0123abcd,22:0:00000000"
-    assert moves_of(note_of(moves)) == moves
-    assert moves_of("-") == {}
+    moves = {1: FileCheckpoint(5, "0123abcd"), 22: FileCheckpoint(0, "00000000")}
+    assert encode_note(moves) == "at=1:5:0123abcd,22:0:00000000"
+    assert decode_note(encode_note(moves)) == moves
+    assert decode_note("-") == {}
 
 
 @pytest.mark.parametrize(
@@ -945,4 +945,4 @@ def test_notes() -> None:
     ],
 )
 def test_names_of_rotated_files(name: str, is_one: bool) -> None:
-    assert is_sibling("app.log", name) is is_one
+    assert is_rotated_name("app.log", name) is is_one

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logd.forward.file_content import TAIL_BYTES, Stamp
-from logd.forward.lines import PIECE_BYTES, FileChunk, LineLimits, last_line_start, next_piece
+from logd.forward.lines import CHUNK_BYTES, FileChunk, LineLimits, last_line_start, read_chunk
 
 
 class Held:
     """Content in memory."""
 
-    is_archive, identity = False, (0, 0)
+    is_compressed, identity = False, (0, 0)
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -35,7 +35,7 @@ class Held:
 def pieces(data: bytes, limits: LineLimits, *, partial: bool = False) -> list[FileChunk]:
     found: list[FileChunk] = []
     at, tail = 0, b""
-    while piece := next_piece(Held(data), at, len(data), tail, limits, partial=partial):
+    while piece := read_chunk(Held(data), at, len(data), tail, limits, partial=partial):
         assert piece.end > at
         at, tail = piece.end, piece.tail
         assert tail == data[max(0, at - TAIL_BYTES) : at]
@@ -47,12 +47,12 @@ def pieces(data: bytes, limits: LineLimits, *, partial: bool = False) -> list[Fi
     st.lists(st.binary(max_size=50)), st.binary(max_size=20), st.integers(1, 40), st.integers(1, 9)
 )
 def test_pieces_join_to_all_whole_lines(
-    lines: list[bytes], rest: bytes, line_bytes: int, piece_lines: int
+    lines: list[bytes], rest: bytes, line_bytes: int, chunk_lines: int
 ) -> None:
     lines = [line.replace(b"\n", b"") for line in lines]
     rest = rest.replace(b"\n", b"")
     data = b"".join(line + b"\n" for line in lines) + rest
-    limits = LineLimits(line_bytes, piece_lines)
+    limits = LineLimits(line_bytes, chunk_lines)
     for partial in (False, True):
         wanted = [*lines, rest] if partial and rest else lines
         got = pieces(data, limits, partial=partial)
@@ -60,7 +60,7 @@ def test_pieces_join_to_all_whole_lines(
         assert sum(piece.cut_lines for piece in got) == sum(len(w) > line_bytes for w in wanted)
 
 
-@pytest.mark.parametrize("size", [PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES])
+@pytest.mark.parametrize("size", [CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES])
 def test_a_line_longer_than_a_piece(size: int) -> None:
     data = b"a\n" + b"x" * size + b"\nb\n"
     got = pieces(data, LineLimits(100))
@@ -69,12 +69,12 @@ def test_a_line_longer_than_a_piece(size: int) -> None:
 
 
 def test_an_unfinished_line_is_not_searched_again() -> None:
-    content = Held(b"x" * (3 * PIECE_BYTES) + b"\n")
+    content = Held(b"x" * (3 * CHUNK_BYTES) + b"\n")
     size = content.size()
-    piece = next_piece(content, 0, size, b"", LineLimits(10), searched=size - 1)
+    piece = read_chunk(content, 0, size, b"", LineLimits(10), searched=size - 1)
     assert piece is not None
     assert piece.end == size
-    assert next_piece(content, 0, size, b"", LineLimits(10), searched=size) is None
+    assert read_chunk(content, 0, size, b"", LineLimits(10), searched=size) is None
 
 
 @pytest.mark.parametrize(

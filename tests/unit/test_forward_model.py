@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from logd.forward import forwarder, rotated_files, rotation
+from logd.forward import forwarder, path_reader, rotated_files
 from logd.forward.file_content import PlainFile
 from tests.support.byte_sweep import leave_out_syncs
 from tests.unit.forwarding import Killed, Life, Outbox, World, options
@@ -37,12 +37,12 @@ MEANWHILE = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(WORLD)), min_
 LOOKS = {
     PlainFile: ["size", "stamp", "read"],
     rotated_files: [
-        "listing",
-        "is_sibling",
+        "list_generations",
+        "is_rotated_name",
         "open_content",
     ],  # the second: between a name and its stat
-    rotation: ["identity_of"],
-    forwarder: ["listing"],
+    path_reader: ["identity_of"],
+    forwarder: ["list_generations"],
 }
 Meanwhile = list[tuple[int, str]]
 SWEEPS: dict[str, Callable[[int, int], list[str | Meanwhile]]] = {

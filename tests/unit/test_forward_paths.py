@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logd.forward.paths import Patterns, Unmatched
+from logd.forward.paths import PathPatterns, UnmatchedPatterns
 from tests.unit.forwarding import Life, Outbox, options
 
 
@@ -22,14 +22,14 @@ def make(directory: Path, *names: str) -> None:
 @pytest.mark.parametrize(
     ("names", "pattern", "excluded", "says"),
     [
-        ((), "app.log", (), "app.log matches no file; nothing to ship yet"),
-        ((), "*.log", (), "*.log matches no file; nothing to ship yet"),
-        ((), "missing/**/*.log", (), "missing/**/*.log matches no file; nothing to ship yet"),
-        (("logs/",), "logs", (), "logs matches a directory only; write 'logs/*' for its files"),
-        (("a/", "b/"), "?", (), "? matches directories only; write '?/*' for their files"),
-        (("a.gz",), "a.*", (), "a.* matches compressed files only, which are not followed"),
-        (("a.log",), "*.log", ("a*",), "*.log matches only files that --exclude leaves out"),
-        (("a.log", "b.gz", "c/"), "*", ("a*",), "* matches only files that --exclude leaves out"),
+        ((), "app.log", (), "app.log matches no file yet"),
+        ((), "*.log", (), "*.log matches no file yet"),
+        ((), "missing/**/*.log", (), "missing/**/*.log matches no file yet"),
+        (("logs/",), "logs", (), "logs matches only directories; write 'logs/*' for their files"),
+        (("a/", "b/"), "?", (), "? matches only directories; write '?/*' for their files"),
+        (("a.gz",), "a.*", (), "a.* matches only compressed files, which are not shipped"),
+        (("a.log",), "*.log", ("a*",), "*.log matches only files that --exclude excludes"),
+        (("a.log", "b.gz", "c/"), "*", ("a*",), "* matches only files that --exclude excludes"),
     ],
 )
 def test_a_pattern_without_a_file_is_reported_once_with_the_reason(
@@ -38,29 +38,29 @@ def test_a_pattern_without_a_file_is_reported_once_with_the_reason(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     make(tmp_path, *names)
-    patterns, unmatched = Patterns([pattern], excluded), Unmatched()
-    assert unmatched.news(patterns.expand()) == [says]
-    assert unmatched.news(patterns.expand()) == []
+    patterns, unmatched = PathPatterns([pattern], excluded), UnmatchedPatterns()
+    assert unmatched.changes(patterns.expand()) == [says]
+    assert unmatched.changes(patterns.expand()) == []
 
 
 def test_a_pattern_that_begins_to_match_is_reported_once(tmp_path: Path) -> None:
     wanted = [str(tmp_path / "*.log"), str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
     make(tmp_path, "b.txt")
-    patterns, unmatched = Patterns(wanted), Unmatched()
-    assert [text.split(" ")[0] for text in unmatched.news(patterns.expand())] == wanted[:2]
+    patterns, unmatched = PathPatterns(wanted), UnmatchedPatterns()
+    assert [text.split(" ")[0] for text in unmatched.changes(patterns.expand())] == wanted[:2]
     make(tmp_path, "1.log", "2.log")
-    assert unmatched.news(patterns.expand()) == [f"{wanted[0]} matches 2 files now"]
+    assert unmatched.changes(patterns.expand()) == [f"{wanted[0]} now matches 2 files"]
     make(tmp_path, "a.txt")
-    assert unmatched.news(patterns.expand()) == [f"{wanted[1]} matches 1 file now"]
+    assert unmatched.changes(patterns.expand()) == [f"{wanted[1]} now matches 1 file"]
     for path in (tmp_path / "1.log", tmp_path / "2.log", tmp_path / "b.txt"):
         path.unlink()  # a rotation is no news
-        assert unmatched.news(patterns.expand()) == []
+        assert unmatched.changes(patterns.expand()) == []
 
 
 def test_a_file_that_two_patterns_match_counts_for_both(tmp_path: Path) -> None:
     make(tmp_path, "a.log")
-    patterns = Patterns([str(tmp_path / "*.log"), str(tmp_path / "a*")])
-    assert Unmatched().news(patterns.expand()) == []
+    patterns = PathPatterns([str(tmp_path / "*.log"), str(tmp_path / "a*")])
+    assert UnmatchedPatterns().changes(patterns.expand()) == []
 
 
 def test_a_forwarder_says_what_it_waits_for(tmp_path: Path) -> None:
@@ -72,6 +72,6 @@ def test_a_forwarder_says_what_it_waits_for(tmp_path: Path) -> None:
     life.settle()
     assert outbox.delivered == [b"line"]
     assert life.said == [
-        f"{tmp_path}/*.log matches no file; nothing to ship yet",
-        f"{tmp_path}/*.log matches 1 file now",
+        f"{tmp_path}/*.log matches no file yet",
+        f"{tmp_path}/*.log now matches 1 file",
     ]

@@ -25,10 +25,10 @@ def why_not() -> str | None:
         import pandas  # noqa: F401
         import pyarrow  # noqa: F401
 
-        from pyspark_logd.spark_session import why_no_java
+        from pyspark_logd.spark_session import java_problem
     except ImportError as error:
         return f"{error}; `make pipeline` installs it"
-    return why_no_java()
+    return java_problem()
 
 
 WHY_NOT = why_not()
@@ -38,9 +38,9 @@ collect_ignore_glob = ["test_[!hr]*.py", "test_round_trip.py"] if WHY_NOT else [
 @pytest.fixture(scope="session")
 def session() -> Iterator[Any]:
     """Spark, started once: that takes longer than most tests."""
-    from logd.archive.spark_session import session
+    from logd.archive.job_session import job_session
 
-    with session("logd tests", "local[2]") as spark:
+    with job_session("logd tests", "local[2]") as spark:
         spark.conf.set("spark.sql.shuffle.partitions", "2")
         yield spark
 

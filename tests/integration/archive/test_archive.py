@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from logd import Client
-from logd.archive import live_topics
+from logd.archive import daemon_topics
 from logd.archive.archive_job import ArchiveCounts, Archiver
 from logd.archive.manifest import Manifest
 from logd.archive.object_stores import ArchiveStore, open_store
-from logd.archive.offset_ranges import OffsetRange
 from logd.archive.partition_file import archive_partition
 from logd.errors import NotFound
+from logd.wire.offset_ranges import OffsetRange
 from tests.integration.archive import old_topics
 from tests.integration.archive.conftest import Start
 from tests.integration.archive.reading import archived, check, files, first_kept
@@ -122,7 +122,7 @@ def test_a_gap_is_counted_and_left_out(tmp_path: Path, start: Start) -> None:
 
 def test_what_is_not_synced_waits(tmp_path: Path, start: Start, monkeypatch: Any) -> None:
     """A power cut may take it, and then others get its offsets."""
-    monkeypatch.setattr(live_topics, "SYNC_S", 0.0)
+    monkeypatch.setattr(daemon_topics, "SYNC_S", 0.0)
     store = open_store(str(tmp_path / "archive"))
     with running(tmp_path, fsync="never", partition_bytes=100) as daemon:
         with Client(daemon.address) as client:

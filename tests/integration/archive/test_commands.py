@@ -30,12 +30,12 @@ def run(session: Any, daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capfdbina
 
     @contextmanager
     def shared(name: str, master: str | None = None) -> Iterator[Any]:
-        with explained():
+        with translated_errors():
             yield session
 
-    from logd.archive.spark_session import explained
+    from logd.archive.job_session import translated_errors
 
-    monkeypatch.setattr("logd.archive.spark_session.session", shared)
+    monkeypatch.setattr("logd.archive.job_session.job_session", shared)
     monkeypatch.setenv("LOGD_HOST", daemon.address)
 
     def run(*words: object) -> Ran:
@@ -168,8 +168,12 @@ def test_wrong_hosts(tmp_path: Path, archive: Path, run: Run) -> None:
 
 def test_wrong_topics(tmp_path: Path, archive: Path, run: Run) -> None:
     one_line(run("archive", tmp_path / "new", "nope"), 2, "no topic nope", "log-cli topics")
-    one_line(run("history", archive, "nope"), 2, "no topic nope in the archive; it has app, web")
-    one_line(run("import", archive, "nope"), 2, "no topic nope in the archive; it has app, web")
+    one_line(
+        run("history", archive, "nope"), 2, "no topic nope in the archive; it contains app, web"
+    )
+    one_line(
+        run("import", archive, "nope"), 2, "no topic nope in the archive; it contains app, web"
+    )
     one_line(run("import", archive, "app", "--into", "../x"), 2, "bad-topic")
 
 
@@ -248,7 +252,9 @@ def test_no_packages(tmp_path: Path, missing: str, words: list[str]) -> None:
         words[2] = str(hidden)
     ran = log_cli(*words, PYTHONPATH=str(tmp_path))
     one_line(
-        ran, 1, f"this needs {missing}, which is not installed here: pip install 'logd[spark]'"
+        ran,
+        1,
+        f"the package {missing} is not installed; install it with: pip install 'logd[spark]'",
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from logd.archive import vacuum
 from logd.archive.manifest import (
-    EVERY,
+    SNAPSHOT_INTERVAL,
     ArchivedFile,
     CommitConflict,
     LostOffsets,
@@ -18,8 +18,8 @@ from logd.archive.manifest import (
     new_commit,
 )
 from logd.archive.object_stores import ArchiveStore, open_store
-from logd.archive.offset_ranges import OffsetRange
 from logd.errors import ArchiveError
+from logd.wire.offset_ranges import OffsetRange
 
 
 def file(first: int, next_: int, topic: str = "app") -> ArchivedFile:
@@ -71,14 +71,14 @@ def test_files_are_replaced_in_one_step(store: ArchiveStore) -> None:
 def test_many_commits_are_read_from_the_last_whole_one(store: ArchiveStore) -> None:
     """Also where the ones before it cannot be read."""
     manifest = Manifest(store)
-    for n in range(EVERY + 2):
+    for n in range(SNAPSHOT_INTERVAL + 2):
         add(manifest, file(n, n + 1))
-    for n in range(1, EVERY):
+    for n in range(1, SNAPSHOT_INTERVAL):
         store.remove(f"_commits/{n:020d}.json")
     state = manifest.state()
-    assert state.number == EVERY + 2
-    assert state.covered("id-of-app") == [OffsetRange(0, EVERY + 2)]
-    store.remove(f"_commits/{EVERY + 1:020d}.json")
+    assert state.number == SNAPSHOT_INTERVAL + 2
+    assert state.covered("id-of-app") == [OffsetRange(0, SNAPSHOT_INTERVAL + 2)]
+    store.remove(f"_commits/{SNAPSHOT_INTERVAL + 1:020d}.json")
     with pytest.raises(ArchiveError, match="is missing"):
         manifest.state()
 
@@ -130,7 +130,7 @@ def test_a_commit_leads_nowhere_else(tmp_path: Path, path: str) -> None:
     store = open_store(str(tmp_path))
     outside = ArchivedFile(path, "app", "id", "2026-01-31T12", 0, 1, 1, 1, 0, 0)
     add(Manifest(store), outside)
-    with pytest.raises(ArchiveError, match="none of an archive"):
+    with pytest.raises(ArchiveError, match="does not belong to an archive"):
         Manifest(store).state()
 
 

@@ -16,11 +16,11 @@ import pytest
 from logd import Client
 from logd.archive.manifest import Manifest
 from logd.archive.object_stores import ArchiveStore, open_store
-from logd.archive.offset_ranges import OffsetRange
 from logd.archive.partition_file import archive_partition
 from logd.batch import encode_header
 from logd.errors import ArchiveError, DamagedBatch
 from logd.storage import disk
+from logd.wire.offset_ranges import OffsetRange
 from tests.integration.archive import old_topics
 from tests.integration.archive.object_store import ObjectServer
 from tests.integration.archive.reading import archived, check, first_kept
@@ -118,7 +118,7 @@ def test_a_partition_goes_only_if_its_files_are_really_there(
     store.remove(victim)
     if harm == "cut":
         store.create(victim, content[:-1])
-    with pytest.raises(ArchiveError, match="is not what its commit says"):
+    with pytest.raises(ArchiveError, match="differs from its commit"):
         archive_partition(store, path, "app", range_)
 
 
@@ -239,7 +239,7 @@ def test_without_room_for_the_archive_nothing_is_deleted(tmp_path: Path) -> None
     with hooked(tmp_path, in_the_way) as daemon:
         push_until(daemon, "app", 300)
         daemon.wait_said("exit 1; the partition is kept")
-        assert "archive is in the way: it is no directory" in daemon.log
+        assert "archive exists and is not a directory" in daemon.log
         assert first_kept(daemon.address, "app", 99) == 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logd.archive.offset_ranges import OffsetRange, common, count, joined, without
+from logd.wire.offset_ranges import OffsetRange, count_offsets, intersect, merge, subtract
 
 ranges = st.lists(st.builds(OffsetRange, st.integers(0, 30), st.integers(0, 30)), max_size=6)
 
@@ -22,10 +22,10 @@ def is_tidy(some: list[OffsetRange]) -> bool:
 @given(ranges, ranges)
 def test_ranges_are_sets_of_numbers(some: list[OffsetRange], others: list[OffsetRange]) -> None:
     for result, wanted in (
-        (joined(some), numbers(some)),
-        (without(some, others), numbers(some) - numbers(others)),
-        (common(some, others), numbers(some) & numbers(others)),
+        (merge(some), numbers(some)),
+        (subtract(some, others), numbers(some) - numbers(others)),
+        (intersect(some, others), numbers(some) & numbers(others)),
     ):
         assert numbers(result) == wanted
         assert is_tidy(result)
-    assert count(some) == len(numbers(some))
+    assert count_offsets(some) == len(numbers(some))

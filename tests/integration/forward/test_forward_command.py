@@ -113,7 +113,7 @@ def test_the_daemon_is_killed_and_the_spool_gets_full(tmp_path: Path, path: Path
                 daemon.kill()
                 shipper.until_said("the spool is full", n + 1)
                 daemon.start()
-                shipper.until_said("there is room in the spool", n + 1)
+                shipper.until_said("the spool has free space", n + 1)
         with shipper:
             assert shipper.run_once() == 0
         assert_once_and_in_order(arrived(daemon), program.count)

@@ -27,10 +27,10 @@ SETTINGS = {
 
 def why_no_spark() -> str | None:
     try:
-        from pyspark_logd.spark_session import why_no_java
+        from pyspark_logd.spark_session import java_problem
     except ImportError as error:
         return f"{error}; `make spark` installs it"
-    return why_no_java()
+    return java_problem()
 
 
 NO_SPARK = why_no_spark()

@@ -15,7 +15,7 @@ from logd import Client
 from logd.offline import integrity
 from pyspark_logd.arrow_columns import SCHEMA
 from pyspark_logd.batch_reader import BatchReader
-from pyspark_logd.options import Site, read_options
+from pyspark_logd.options import Location, read_options
 from pyspark_logd.splits import Split
 from tests.integration.spark.rows import (
     logd,
@@ -265,9 +265,7 @@ def with_gap(tmp_path: Path) -> Any:
 
 def test_a_gap_is_an_error_that_names_it(spark: Any, with_gap: Daemon) -> None:
     frame = logd(spark.read, with_gap.address, "app").load()
-    with pytest.raises(
-        Exception, match=r"topic app has lost the offsets 30 to 39: .*failOnDataLoss"
-    ):
+    with pytest.raises(Exception, match=r"topic app has lost offsets 30 to 39: .*failOnDataLoss"):
         frame.count()
     before = logd(spark.read, with_gap.address, "app", endingOffsets="30").load()
     assert values(before) == numbered(0, 30)
@@ -279,7 +277,7 @@ def test_a_gap_is_a_warning_where_that_is_wanted(
     options = {"failOnDataLoss": "false", "startingOffsets": 5, "endingOffsets": 95}
     frame = logd(spark.read, with_gap.address, "app", **options).load()
     assert rows(frame) == [(n, b"%d" % n) for n in (*range(5, 30), *range(40, 95))]
-    assert warned("has lost the offsets 30 to 39: they were lost on the daemon's disk")
+    assert warned("has lost offsets 30 to 39: the daemon lost them on its disk")
 
 
 def test_offsets_that_expired_or_are_not_there_yet(
@@ -296,15 +294,15 @@ def test_offsets_that_expired_or_are_not_there_yet(
             ({"endingOffsets": "60"}, "50 to 59: the topic ends at 50"),
             ({"startingOffsets": "70", "endingOffsets": "80"}, "70 to 79: the topic ends at 50"),
         ]:
-            with pytest.raises(Exception, match=f"topic app has lost the offsets {lost}"):
+            with pytest.raises(Exception, match=f"topic app has lost offsets {lost}"):
                 logd(spark.read, daemon.address, "app", **options).load().count()
         rest = logd(
             spark.read, daemon.address, "app", failOnDataLoss="false",
             startingOffsets="7", endingOffsets="60",
         ).load()  # fmt: skip
         assert values(rest) == numbered(30, 50)
-        assert warned("has lost the offsets 7 to 29")
-        assert warned("has lost the offsets 50 to 59")
+        assert warned("has lost offsets 7 to 29")
+        assert warned("has lost offsets 50 to 59")
 
 
 def test_damage_is_an_error_not_other_messages(spark: Any, daemon: Daemon) -> None:
@@ -316,15 +314,18 @@ def test_damage_is_an_error_not_other_messages(spark: Any, daemon: Daemon) -> No
         logd(spark.read, daemon.address, "app").load().count()
 
 
-def test_a_split_of_a_topic_made_anew(spark: Any, tmp_path: Path) -> None:
+def test_a_split_of_a_topic_created_again(spark: Any, tmp_path: Path) -> None:
     """Planned on one topic and read from another of the same name: nothing is mixed up."""
     with running(tmp_path / "a") as one, running(tmp_path / "b") as other:
         push(one.address, "app", numbered(0, 10))
         push(other.address, "app", [b"another"] * 10)
         (split,) = splits(one.address, "app")
         moved = Split(
-            Site(other.address), *(getattr(split, n) for n in ("topic", "start", "stop", "seen"))
+            Location(other.address),
+            *(getattr(split, n) for n in ("topic", "start", "stop", "identity")),
         )
         options = read_options({"host": one.address, "subscribe": "app"}, is_stream=False)
-        with pytest.raises(Exception, match="offsets 0 to 9: the topic was made anew"):
+        with pytest.raises(
+            Exception, match="offsets 0 to 9: the topic was deleted and created again"
+        ):
             list(BatchReader(options, StructType([SCHEMA["value"]])).read(moved))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from logd.batch import ENCODINGS, LINES, SIZED, Header, ScannedBatch, body_sum, split_body
 from logd.errors import DamagedBatch
 from pyspark_logd.arrow_bodies import bodies
-from pyspark_logd.arrow_columns import SCHEMA, arrow_schema, piece, record_batch
+from pyspark_logd.arrow_columns import SCHEMA, arrow_schema, decode_batch, record_batch
 from tests.integration.spark.rows import encoded
 
 SCHEMA_OF_ALL = arrow_schema(SCHEMA)
@@ -30,18 +30,18 @@ def found(offset: int, body: bytes, enc: str, count: int, time_ms: int = 0) -> S
 )
 def test_any_batches(batches: list[tuple[list[bytes], str, int]], cut: tuple[int, int]) -> None:
     """Any messages in any encodings, gaps between them, and any cut at both ends."""
-    pieces, expected, offset = [], [], 0
+    chunks, expected, offset = [], [], 0
     for n, (batch, enc, gap) in enumerate(batches):
         offset += gap
         push = encoded("app", batch, enc)
-        pieces.append(piece(found(offset, bytes(push.body), push.enc, len(batch), n)))
+        chunks.append(decode_batch(found(offset, bytes(push.body), push.enc, len(batch), n)))
         expected += [
             ("app", at, n * 1000, value)
             for at, value in enumerate(split_body(push.body, push.enc), offset)
         ]
         offset += len(batch)
     start, stop = cut[0], max(cut[0], offset - cut[1])
-    table = record_batch("app", pieces, start, stop, SCHEMA_OF_ALL)
+    table = record_batch("app", chunks, start, stop, SCHEMA_OF_ALL)
     table.validate(full=True)
     columns = [column.to_pylist() for column in table.set_column(
         2, "timestamp", table.column("timestamp").cast(pa.int64())
@@ -69,7 +69,7 @@ def test_any_batches(batches: list[tuple[list[bytes], str, int]], cut: tuple[int
 )
 def test_a_body_that_does_not_add_up(body: bytes, enc: str, count: int) -> None:
     with pytest.raises(DamagedBatch):
-        record_batch("app", [piece(found(0, body, enc, count))], 0, count, SCHEMA_OF_ALL)
+        record_batch("app", [decode_batch(found(0, body, enc, count))], 0, count, SCHEMA_OF_ALL)
 
 
 @given(values=messages, batch_bytes=st.integers(1, 50), slice_at=st.integers(0, 5))

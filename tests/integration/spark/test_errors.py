@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from pyspark_logd import error_code, explain
 from pyspark_logd.errors import LogdFailed
 from pyspark_logd.source import DefaultSource
-from pyspark_logd.spark_session import spark_session, why_no_java
+from pyspark_logd.spark_session import java_problem, spark_session
 from tests.integration.spark.rows import logd, push
 from tests.support.daemon import ROOT, Daemon, running
 
@@ -49,14 +49,14 @@ def test_what_load_says(spark: Any, daemon: Daemon, kind: str) -> None:
     line = load(daemon.address, "nope", "not-found")
     assert line.startswith(f"no topic nope at {daemon.address}; ")
     line = load(daemon.address, "app", offset=5)
-    assert line.startswith("the option offset is unknown; there are host, servers, ")
+    assert line.startswith("the option offset is unknown; options are host, servers, ")
     assert load("a b", "app").startswith("'a b' is not an address; write host:port")
     assert load(daemon.address, "a,../b", "bad-topic").startswith("a topic is 1 to 128 of")
 
 
 def test_a_directory_that_is_not_there(spark: Any) -> None:
     reader = spark.read.format("logd").options(dataDir="/no/such", subscribe="app")
-    assert said(reader.load) == "dataDir /no/such is no directory on this machine"
+    assert said(reader.load) == "dataDir /no/such is not a directory on this machine"
 
 
 def test_a_port_where_something_else_answers(spark: Any, tmp_path: Path) -> None:
@@ -68,7 +68,9 @@ def test_a_port_where_something_else_answers(spark: Any, tmp_path: Path) -> None
 def test_a_schema_with_other_columns(spark: Any, daemon: Daemon) -> None:
     push(daemon.address, "app", [b"x"])
     frame = logd(spark.read, daemon.address, "app").schema("value string").load()
-    assert said(frame.count).startswith("logd has no column value string; it has topic string, ")
+    assert said(frame.count).startswith(
+        "logd has no column value string; the columns are topic string, "
+    )
 
 
 def test_what_a_writer_says(spark: Any) -> None:
@@ -119,21 +121,21 @@ def check(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
 def test_java_is_here() -> None:
     done = check({})
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("can run here, and finds the data source logd\n")
+    assert done.stdout.endswith("can run here and finds the data source logd\n")
 
 
 def test_no_java(tmp_path: Path) -> None:
     done = check({"PATH": str(tmp_path), "JAVA_HOME": ""})
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "Spark needs Java 17 or later, and there is none;"
+        "Spark needs Java 17 or later, and none was found;"
         " on Debian: apt-get install default-jre-headless\n"
     )
 
 
 def test_java_home_without_java(tmp_path: Path) -> None:
     done = check({"JAVA_HOME": str(tmp_path)})
-    assert f"JAVA_HOME, {tmp_path}, has none" in done.stderr
+    assert f"JAVA_HOME={tmp_path} has none" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -149,7 +151,7 @@ def test_an_old_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]:
         java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
         java.chmod(0o755)
-        assert (why_no_java() is not None) == is_old, version
+        assert (java_problem() is not None) == is_old, version
 
 
 def test_a_session_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

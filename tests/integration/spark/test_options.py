@@ -6,7 +6,7 @@ import pytest
 
 from logd.errors import LogdError
 from logd.wire.requests import At
-from pyspark_logd.options import Site, any_read_options, read_options, write_options
+from pyspark_logd.options import Location, any_read_options, read_options, write_options
 
 HERE = {"subscribe": "app"}
 
@@ -14,12 +14,12 @@ HERE = {"subscribe": "app"}
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOGD_HOST", raising=False)
     batch = read_options(HERE, is_stream=False)
-    assert (batch.sites, batch.topics) == ((Site("127.0.0.1:1774"),), ("app",))
+    assert (batch.locations, batch.topics) == ((Location("127.0.0.1:1774"),), ("app",))
     assert (batch.start, batch.stop, batch.fails_on_data_loss) == ("first", "next", True)
     assert read_options(HERE, is_stream=True).start == "next"
     monkeypatch.setenv("LOGD_HOST", "logs:99")
-    assert read_options(HERE, is_stream=False).sites == (Site("logs:99"),)
-    assert write_options({"topic": "app"}).site == Site("logs:99")
+    assert read_options(HERE, is_stream=False).locations == (Location("logs:99"),)
+    assert write_options({"topic": "app"}).location == Location("logs:99")
 
 
 def test_names_in_any_case() -> None:
@@ -31,12 +31,12 @@ def test_names_in_any_case() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"subscrib": "app"}, "the option subscrib is unknown; there are host, servers"),
-        ({}, "say what to read: subscribe="),
-        ({**HERE, "subscribePattern": ".*"}, "say what to read"),
+        ({"subscrib": "app"}, "the option subscrib is unknown; options are host, servers"),
+        ({}, "set subscribe="),
+        ({**HERE, "subscribePattern": ".*"}, "set subscribe="),
         ({"subscribe": " , "}, "subscribe is empty"),
         ({"subscribe": "../etc"}, "a topic is 1 to 128 of"),
-        ({"subscribePattern": "("}, r"subscribePattern '\(' is no regular expression"),
+        ({"subscribePattern": "("}, r"subscribePattern '\(' is not a regular expression"),
         ({**HERE, "host": "a b"}, "'a b' is not an address"),
         ({**HERE, "host": "a", "servers": "b"}, "host and servers exclude each other"),
         ({**HERE, "servers": "a:1,b:x"}, "'b:x' is not an address"),
@@ -65,9 +65,9 @@ def test_what_cannot_be_read(options: dict[str, str], sentence: str) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"topic": "a", "subscribe": "b"}, "the option subscribe is not for this; there are host"),
+        ({"topic": "a", "subscribe": "b"}, "the option subscribe is not valid here; options are"),
         ({"topic": "a b"}, "a topic is 1 to 128 of"),
-        ({"topic": "a", "servers": "b:1,c:1"}, "the option servers is not for this"),
+        ({"topic": "a", "servers": "b:1,c:1"}, "the option servers is not valid here"),
         ({"topic": "a", "compress": "zstd"}, "compress must be true or false"),
     ],
 )
@@ -77,9 +77,9 @@ def test_what_cannot_be_written(options: dict[str, str], sentence: str) -> None:
 
 
 def test_what_is_for_batches_or_streams_only() -> None:
-    with pytest.raises(LogdError, match="the option endingOffsets is not for this"):
+    with pytest.raises(LogdError, match="the option endingOffsets is not valid here"):
         read_options({**HERE, "endingOffsets": "latest"}, is_stream=True)
-    with pytest.raises(LogdError, match="the option maxOffsetsPerTrigger is not for this"):
+    with pytest.raises(LogdError, match="the option maxOffsetsPerTrigger is not valid here"):
         read_options({**HERE, "maxOffsetsPerTrigger": "5"}, is_stream=False)
 
 

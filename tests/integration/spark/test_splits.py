@@ -20,8 +20,8 @@ from logd.wire.commands import PartitionInfo
 from pyspark_logd.arrow_columns import SCHEMA
 from pyspark_logd.filters import COMPARISONS, EPOCH, FilteringReader
 from pyspark_logd.options import read_options
-from pyspark_logd.splits import SPLIT_BYTES, TopicSizes, cuts, shares
-from pyspark_logd.stream_offsets import fair_shares
+from pyspark_logd.splits import SPLIT_BYTES, TopicSizes, split_counts, split_offsets
+from pyspark_logd.stream_offsets import limit_messages
 
 parts = st.lists(st.tuples(st.integers(1, 10_000), st.integers(1, 1 << 40)), max_size=6)
 
@@ -45,7 +45,7 @@ def test_cuts(
     next_ = there[-1].next if there else first
     start = data.draw(st.integers(first, next_))
     stop = data.draw(st.integers(start, next_ + 100))  # more may have come since the look
-    found = cuts(TopicSizes(there), start, stop, splits, most)
+    found = split_offsets(TopicSizes(there), start, stop, splits, most)
     if start == stop:
         assert found == []
         return
@@ -56,17 +56,17 @@ def test_cuts(
 @given(splits=st.integers(1, 100), rolls=st.integers(1, 9))
 def test_even_messages_give_even_splits(splits: int, rolls: int) -> None:
     there = partitions(1000, [(100_000, 10_000_000)] * rolls)
-    found = cuts(TopicSizes(there), 1000, 1000 + 100_000 * rolls, splits, 1 << 62)
+    found = split_offsets(TopicSizes(there), 1000, 1000 + 100_000 * rolls, splits, 1 << 62)
     lengths = [b - a for a, b in pairwise(found)]
     assert len(lengths) == splits
     assert max(lengths) - min(lengths) <= 2
 
 
 def test_as_many_splits_as_bytes_want() -> None:
-    assert shares([SPLIT_BYTES * 3.5], 1) == [4]
-    assert shares([SPLIT_BYTES * 3, SPLIT_BYTES * 1], 8) == [6, 2]
-    assert shares([0, 0], 5) == [1, 1]
-    assert sum(shares([1.0, 1e12], 10)) >= 10
+    assert split_counts([SPLIT_BYTES * 3.5], 1) == [4]
+    assert split_counts([SPLIT_BYTES * 3, SPLIT_BYTES * 1], 8) == [6, 2]
+    assert split_counts([0, 0], 5) == [1, 1]
+    assert sum(split_counts([1.0, 1e12], 10)) >= 10
 
 
 @given(
@@ -74,7 +74,7 @@ def test_as_many_splits_as_bytes_want() -> None:
     limit=st.integers(0, 3000),
 )
 def test_fair_shares(waiting: dict[str, int], limit: int) -> None:
-    found = fair_shares(waiting, limit)
+    found = limit_messages(waiting, limit)
     assert found.keys() == waiting.keys()
     assert all(found[topic] <= waiting[topic] for topic in waiting)
     assert sum(found.values()) == min(limit, sum(waiting.values()))

@@ -267,7 +267,7 @@ def failure(query: Any) -> str:
 
 def test_retention_overtakes_the_query(overtaken: Stream) -> None:
     text = failure(overtaken.start(availableNow=True))
-    assert "topic app has lost the offsets 10 to 39: they have expired" in text
+    assert "topic app has lost offsets 10 to 39: they have expired" in text
     assert "failOnDataLoss" in text
     assert "Traceback" not in text
     assert overtaken.values() == numbered(0, 10)
@@ -278,7 +278,7 @@ def test_retention_overtakes_a_query_that_accepts_it(
 ) -> None:
     overtaken.options["failOnDataLoss"] = "false"
     assert overtaken.run() == [*numbered(0, 10), *numbered(40, 60)]
-    assert warned("topic app has lost the offsets 10 to 39: they have expired; going on")
+    assert warned("topic app has lost offsets 10 to 39: they have expired; skipping")
 
 
 def test_a_planned_micro_batch_expires(reader: Make, tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_a_planned_micro_batch_expires(reader: Make, tmp_path: Path) -> None:
         assert read(other, start, end) == numbered(10, 20)
 
 
-def test_a_topic_made_anew(spark: Any, tmp_path: Path, warned: Callable[[str], bool]) -> None:
+def test_a_topic_created_again(spark: Any, tmp_path: Path, warned: Callable[[str], bool]) -> None:
     with running(tmp_path, host=lasting_address()) as daemon:
         push(daemon.address, "app", numbered(0, 10))
         stream = Stream(spark, tmp_path, daemon.address, "app")
@@ -308,12 +308,12 @@ def test_a_topic_made_anew(spark: Any, tmp_path: Path, warned: Callable[[str], b
         daemon.start()
         push(daemon.address, "app", numbered(100, 103))
         text = failure(stream.start(availableNow=True))
-        assert "offsets 0 to 9: the topic was made anew since they were read" in text
+        assert "offsets 0 to 9: the topic was deleted and created again" in text
         stream.options["failOnDataLoss"] = "false"
         query = stream.start(availableNow=True)
         query.awaitTermination(HANG_S)
         assert sorted(stream.values()) == sorted(numbered(0, 10) + numbered(100, 103))
-        assert warned("the topic was made anew")
+        assert warned("the topic was deleted and created again")
 
 
 def test_a_suffix_lost_in_a_crash(reader: Make, tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ def test_what_is_wrong_is_said_by_the_query(spark: Any, daemon: Daemon) -> None:
     push(daemon.address, "app", [b"x"])
     frame = logd(spark.readStream, daemon.address, "app", endingOffsets="latest").load()
     text = failure(frame.writeStream.format("noop").start())
-    assert "the option endingOffsets is not for this" in text
+    assert "the option endingOffsets is not valid here" in text
     frame = logd(spark.readStream, daemon.address, "app").schema("key binary").load()
     text = failure(frame.writeStream.format("noop").start())
     assert "logd has no column key binary; it has topic string" in text

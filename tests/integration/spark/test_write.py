@@ -13,7 +13,7 @@ from logd import Client
 from logd.batch import encode_body
 from pyspark_logd.arrow_bodies import ArrowBody
 from pyspark_logd.batch_sender import BATCHES_PER_NAME, BatchSender
-from pyspark_logd.options import Site, SourceWriteOptions
+from pyspark_logd.options import Location, SourceWriteOptions
 from pyspark_logd.writer import write
 from tests.integration.spark.rows import numbered, payloads, push, stored
 from tests.support.daemon import Daemon, batches, lasting_address, running
@@ -61,10 +61,10 @@ def test_no_rows(spark: Any, daemon: Daemon) -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "sentence"),
     [
-        (["id"], {"topic": "app"}, "a row needs a column value, string or binary"),
-        (["id as value"], {"topic": "app"}, "a row needs a column value, string or binary"),
+        (["id"], {"topic": "app"}, "rows need a column value of type string or binary"),
+        (["id as value"], {"topic": "app"}, "rows need a column value of type string or binary"),
         (["'x' as value", "id"], {"topic": "app"}, "logd cannot store the column id; select value"),
-        (["'x' as value"], {}, "say where to write: the option topic, or a column topic"),
+        (["'x' as value"], {}, "set the option topic, or select a column topic"),
         (["'x' as value", "'a' as topic"], {"topic": "app"}, "exclude each other"),
         (["'x' as value", "id as topic"], {}, "the column topic must be a string"),
         (["string(null) as value"], {"topic": "app"}, r"a row has no value \(null\)"),
@@ -89,7 +89,7 @@ def test_what_cannot_be_written(
 def test_overwriting_is_refused(spark: Any, daemon: Daemon) -> None:
     push(daemon.address, "app", [b"kept"])
     frame = spark.range(1).selectExpr("'x' as value")
-    with pytest.raises(Exception, match="a topic only grows"):
+    with pytest.raises(Exception, match="topics are append-only"):
         frame.write.format("logd").mode("overwrite").options(
             host=daemon.address, topic="app"
         ).save()
@@ -107,7 +107,9 @@ def test_a_message_that_is_too_large(spark: Any, tmp_path: Path) -> None:
 
 
 def write_as(daemon: Daemon, producer: str | None, values: list[bytes]) -> None:
-    write(record_batches(values), SourceWriteOptions(Site(daemon.address), "app", False), producer)
+    write(
+        record_batches(values), SourceWriteOptions(Location(daemon.address), "app", False), producer
+    )
 
 
 def test_the_same_work_is_stored_once(daemon: Daemon) -> None:
@@ -123,7 +125,7 @@ def test_the_same_work_is_stored_once(daemon: Daemon) -> None:
 def test_more_batches_than_a_daemon_remembers_of_a_producer(daemon: Daemon) -> None:
     messages = numbered(0, BATCHES_PER_NAME * 2 + 5)
     for _ in range(2):
-        with BatchSender(Site(daemon.address), "task", compresses=False) as sender:
+        with BatchSender(Location(daemon.address), "task", compresses=False) as sender:
             for message in messages:
                 sender.send("app", ArrowBody(*encode_body([message]), 1))
     assert stored(daemon.address, "app") == messages
@@ -140,7 +142,7 @@ def test_other_rows_are_stored_all_the_same(
     found = stored(daemon.address, "app")
     assert found[:1000] == first
     assert found[1000:] == second[500:]
-    assert "other rows than in an earlier try" in caplog.text
+    assert "the rows differ from an earlier attempt" in caplog.text
 
 
 def test_without_a_name_it_is_stored_each_time(daemon: Daemon) -> None:
@@ -162,5 +164,5 @@ def test_the_daemon_is_killed_while_a_task_writes(tmp_path: Path) -> None:
                     daemon.start()
                 yield batch
 
-        write(with_kills(), SourceWriteOptions(Site(address), "app", False), "task")
+        write(with_kills(), SourceWriteOptions(Location(address), "app", False), "task")
         assert stored(address, "app") == messages

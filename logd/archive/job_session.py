@@ -1,7 +1,7 @@
-"""A Spark session for a job, and what went wrong in one as a sentence.
+"""The Spark session of a job, and the translation of its errors.
 
-Under `spark-submit` the session is the one that it made. Otherwise one is started: on this machine,
-or with `master` on a cluster. Spark talks much; it talks into a file.
+Under `spark-submit` the job uses its session. Otherwise a session is started on this machine, or on
+the cluster `master`. The output of Spark goes to a temporary file.
 """
 
 from __future__ import annotations
@@ -37,17 +37,16 @@ _SETTINGS = {
 
 
 @contextmanager
-def session(name: str, master: str | None = None) -> Iterator[SparkSession]:
-    """A session that ends with the block."""
+def job_session(name: str, master: str | None = None) -> Iterator[SparkSession]:
+    """A session that is stopped at the end of the block."""
     check_installed()
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not is_submitted:
-        check_java()
         check_master(master)
     with tempfile.TemporaryFile() as log:
         spark = _start(name, None if is_submitted else master or "local[*]", log)
         try:
-            with explained():
+            with translated_errors():
                 yield spark
         finally:
             spark.stop()
@@ -57,6 +56,7 @@ def _start(name: str, master: str | None, log: IO[bytes]) -> SparkSession:
     from pyspark.errors import PySparkException
 
     from pyspark_logd import DefaultSource
+    from pyspark_logd.errors import LogdFailed
     from pyspark_logd.spark_session import spark_session
 
     if (master or "").startswith("local"):
@@ -64,16 +64,18 @@ def _start(name: str, master: str | None, log: IO[bytes]) -> SparkSession:
     try:
         with _stderr_to(log if master is not None else None):
             spark = spark_session(name, master, **_SETTINGS)
+    except LogdFailed as error:
+        raise SparkError(error.text) from None
     except (PySparkException, _java_error()) as error:
-        raise SparkError(f"Spark does not start: {_reason(str(error))}{_said(log)}") from None
-    # Spark finds the source by its name only where it is installed for good, not from a checkout.
+        raise SparkError(f"Spark does not start: {_reason(str(error))}{_last_line(log)}") from None
+    # Spark finds the source by name only if the package is installed, not in a checkout.
     spark.dataSource.register(DefaultSource)
     return spark
 
 
 @contextmanager
 def _stderr_to(log: IO[bytes] | None) -> Iterator[None]:
-    """Java inherits it; this process has its own back at once."""
+    """Java inherits the redirected standard error; this process restores its own."""
     if log is None:
         yield
         return
@@ -87,31 +89,24 @@ def _stderr_to(log: IO[bytes] | None) -> Iterator[None]:
         os.close(saved)
 
 
-def _said(log: IO[bytes]) -> str:
+def _last_line(log: IO[bytes]) -> str:
     log.seek(0)
     lines = [line for line in log.read(1 << 20).decode("utf-8", "replace").splitlines() if line]
     return f" ({lines[-1].strip()[:300]})" if lines else ""
 
 
-# -- what has to be there -------------------------------------------------------------------------
+# -- checks ---------------------------------------------------------------------------------------
 
 
 def check_installed(*names: str) -> None:
-    """Are these packages there? Without names: those that a job needs."""
+    """Raise SparkError if one of these packages is missing; by default, those of a job."""
     for name in names or ("numpy", "pandas", "pyarrow", "pyspark"):
         if importlib.util.find_spec(name) is None:
-            raise SparkError(f"this needs {name}, which is not installed here: {INSTALL}")
-
-
-def check_java() -> None:
-    from pyspark_logd.spark_session import why_no_java
-
-    if reason := why_no_java():
-        raise SparkError(reason)
+            raise SparkError(f"the package {name} is not installed; install it with: {INSTALL}")
 
 
 def check_master(master: str | None) -> None:
-    """Spark itself would try for a minute, and then not say why."""
+    """Connect to the master first: Spark would retry for a minute without giving a reason."""
     match = _MASTER.match(master or "")
     if match is None:
         return
@@ -123,13 +118,15 @@ def check_master(master: str | None) -> None:
         ) from None
 
 
-# -- what went wrong ------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """Errors of Spark as one of logd's own, where it is one; else as one sentence."""
-    logging.getLogger("SQLQueryContextLogger").disabled = True  # it prints what is raised, too
+def translated_errors() -> Iterator[None]:
+    """Convert errors of Spark to the error of logd that caused them, or to SparkError."""
+    logging.getLogger(
+        "SQLQueryContextLogger"
+    ).disabled = True  # it prints errors that are raised anyway
     from pyspark.errors import PySparkException
 
     from pyspark_logd import error_code, explain
@@ -138,11 +135,13 @@ def explained() -> Iterator[None]:
         yield
     except (PySparkException, _java_error()) as error:
         said = explain(error)
-        raise (_of_source(said, error_code(error)) if said else translated(str(error))) from None
+        raise (
+            _of_source(said, error_code(error)) if said else translate_error(str(error))
+        ) from None
 
 
-def translated(text: str) -> Exception:
-    """The error that a task raised, out of the traces around it."""
+def translate_error(text: str) -> Exception:
+    """The error that a task raised, extracted from the tracebacks."""
     for name, said in reversed(_RAISED.findall(text)):
         kind: Any = getattr(errors, name, None)
         if name == "ConnectionLost":
@@ -153,7 +152,7 @@ def translated(text: str) -> Exception:
 
 
 def _of_source(said: str, code: str | None) -> Exception:
-    """The data source has one class of errors for all of them."""
+    """The error for a code of the data source, which has one class for all errors."""
     if code == "data-loss":
         return errors.OutOfRange(said)
     if code == "no-connection":

@@ -1,6 +1,6 @@
-"""Ranges of offsets: from a first one up to, and without, a next one. Pure.
+"""Ranges of offsets, from `first` to before `next`. Pure.
 
-Always: what these functions return is sorted, and no two ranges of it touch or overlap.
+Invariant: results are sorted, and their ranges neither touch nor overlap.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class OffsetRange(NamedTuple):
         return f"{self.first} to {self.next - 1}"
 
 
-def joined(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+def merge(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
     """The same offsets in as few ranges as possible."""
     result: list[OffsetRange] = []
     for first, next_ in sorted(ranges):
@@ -30,11 +30,11 @@ def joined(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
     return result
 
 
-def without(ranges: Iterable[OffsetRange], taken: Iterable[OffsetRange]) -> list[OffsetRange]:
+def subtract(ranges: Iterable[OffsetRange], taken: Iterable[OffsetRange]) -> list[OffsetRange]:
     """The offsets of `ranges` that are not in `taken`."""
     left = []
-    cuts = joined(taken)
-    for first, next_ in joined(ranges):
+    cuts = merge(taken)
+    for first, next_ in merge(ranges):
         for cut in cuts:
             if cut.next <= first or cut.first >= next_:
                 continue
@@ -46,11 +46,11 @@ def without(ranges: Iterable[OffsetRange], taken: Iterable[OffsetRange]) -> list
     return left
 
 
-def common(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """The offsets that are in both."""
-    ours = joined(ranges)
-    return without(ours, without(ours, others))
+def intersect(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """The offsets in both."""
+    ours = merge(ranges)
+    return subtract(ours, subtract(ours, others))
 
 
-def count(ranges: Iterable[OffsetRange]) -> int:
-    return sum(next_ - first for first, next_ in joined(ranges))
+def count_offsets(ranges: Iterable[OffsetRange]) -> int:
+    return sum(next_ - first for first, next_ in merge(ranges))

@@ -1,8 +1,8 @@
-"""A topic that looks as if it had been written to for long: many sealed partitions, mostly holes.
+"""Creates a large topic of sparse files, with many partitions, in little time and space.
 
-Each batch is one message of zeros, of which only the header and the line end are on disk; sums,
-indexes and the checkpoint are what the daemon itself would have written, and `log-cli check` finds
-nothing wrong. So age costs little time and space to make. What is measured is real pushes behind.
+Each batch is one message of zeros, of which only the header and the line end are written.
+Checksums, indexes and the checkpoint are those that the daemon would write, and `log-cli check`
+finds no errors. Rows then push real messages to it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from logd.storage.checkpoint import Checkpoint, CheckpointState
 from logd.storage.index import Index, IndexEntry
 from logd.storage.producers import Producers
 
-PARTITION_BYTES = 256 << 20  # where the daemon rolls
+PARTITION_BYTES = 256 << 20  # the default of the daemon
 BODY_BYTES = 256 << 10
 
 
 def make_topic(directory: Path, total_bytes: int) -> None:
-    """A topic of about `total_bytes`, cleanly stopped; its newest partition is empty."""
+    """A topic of about `total_bytes`, as after a clean stop, with an empty newest partition."""
     directory.mkdir(parents=True)
     time_ms = time.time_ns() // 1_000_000 - 1_000_000
     offset = size = 0
@@ -38,7 +38,7 @@ def make_topic(directory: Path, total_bytes: int) -> None:
 
 
 def _make_partition(path: Path, first: int, time_ms: int) -> tuple[int, int]:
-    """Its file and its index; the offset behind it, and its size."""
+    """Write a partition and its index; returns its next offset and its size."""
     sum_, index, position, offset = _zeros_sum(), Index(), 0, first
     with path.open("xb") as file:
         while position < PARTITION_BYTES:

@@ -1,0 +1,147 @@
+"""Rows about the daemon itself: its start, its memory, its tools, and clients beside a load."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from bench import peers
+from bench.machine import resident_mb
+from bench.measure import LOGD, Contestants, Row, Sample, Setting, Target
+from bench.processes import BenchError, checkout, environment, python, run_json
+from bench.programs import Load
+from bench.workloads import MESSAGE_BYTES, SETTLE_S, batches_for, measure_under_load, scratch
+
+PARTITIONS = 1000
+
+
+@contextmanager
+def start_up(setting: Setting) -> Iterator[Contestants]:
+    def start() -> Sample:
+        with scratch(setting) as place, peers.logd(place, "interval") as peer:
+            return Sample(peer.ready_s)
+
+    yield {LOGD: start}
+
+
+@contextmanager
+def idle_memory(setting: Setting) -> Iterator[Contestants]:
+    """After one message to each of ten topics."""
+
+    def idle() -> Sample:
+        with scratch(setting) as place, peers.logd(place, "interval") as peer:
+            setting.programs.load("logd", peer.port, Load(topics=10, count=10))
+            return Sample(resident_mb(peer.pid))
+
+    yield {LOGD: idle}
+
+
+@contextmanager
+def help_time(setting: Setting) -> Iterator[Contestants]:
+    script = Path(python()).with_name("log-cli")
+    command = [str(script), "--help"] if script.exists() else [python(), "-m", "cli", "--help"]
+
+    def show() -> Sample:
+        start = time.perf_counter()
+        done = subprocess.run(
+            command, capture_output=True, cwd=checkout(), env=environment(), check=False
+        )
+        if done.returncode:
+            raise BenchError(f"log-cli --help ended with {done.returncode}")
+        return Sample(time.perf_counter() - start)
+
+    yield {LOGD: show}
+
+
+@contextmanager
+def start_with_partitions(setting: Setting) -> Iterator[Contestants]:
+    """After a clean stop of a daemon that started a new partition at every push."""
+    with scratch(setting) as place:
+        data, log = place / "logd", place / "logd.log"
+        data.mkdir()
+        with peers.logd_on(data, log, "--partition-bytes", "1") as peer:
+            load = Load(message_bytes=MESSAGE_BYTES, count=PARTITIONS + 1)
+            setting.programs.load("logd", peer.port, load)
+            files = peer.partitions(load.topic)
+        if len(files) <= PARTITIONS:
+            raise BenchError(f"made {len(files)} partitions instead of more than {PARTITIONS}")
+        turns = iter(range(10**6))
+
+        def start() -> Sample:
+            with peers.logd_on(data, place / f"start-{next(turns)}.log") as peer:
+                return Sample(peer.ready_s)
+
+        yield {LOGD: start}
+
+
+@contextmanager
+def check(setting: Setting) -> Iterator[Contestants]:
+    """The scan of `log-cli check`, for a topic in the page cache."""
+    from logd.offline import integrity
+
+    with scratch(setting) as place:
+        load = batches_for(setting.sizes.topic_bytes)
+        with peers.logd(place, "interval") as peer:
+            setting.programs.load("logd", peer.port, load)
+            directory = peer.partitions(load.topic)[0].parent
+
+        def scan() -> Sample:
+            start = time.perf_counter()
+            report = integrity.check(directory).report
+            seconds = time.perf_counter() - start
+            if report.damages or report.cut_bytes:
+                raise BenchError(f"the check found damage: {report}")
+            return Sample(report.kept_bytes / seconds / 1e6)
+
+        scan()
+        yield {LOGD: scan}
+
+
+@contextmanager
+def beside_load(setting: Setting, mode: str) -> Iterator[Contestants]:
+    """A steady client of another topic, alone and while 16 connections push, fsync=always."""
+    seconds = 2 * setting.sizes.seconds
+    load = Load(connections=16, message_bytes=MESSAGE_BYTES, seconds=seconds + 2 * SETTLE_S)
+    with scratch(setting) as place, peers.logd(place, "always") as peer:
+
+        def alone() -> Sample:
+            facts = run_json([python(), "-m", "bench.steady", mode, peer.address, str(seconds)])
+            return Sample(facts["p99_us"], facts)
+
+        loaded = partial(measure_under_load, setting, "logd", peer.port, load, alone)
+        yield {LOGD: loaded, "alone": alone}
+
+
+NEIGHBOURS = (
+    Row(
+        "always-writer",
+        "p99 of a steady writer beside 16 who push, fsync always",
+        "µs",
+        partial(beside_load, mode="writer"),
+        Target(3.0, at_most=True, beside="alone"),
+    ),
+    Row(
+        "always-reader",
+        "p99 of a steady reader beside that",
+        "µs",
+        partial(beside_load, mode="reader"),
+        Target(3.0, at_most=True, beside="alone"),
+    ),
+)
+ROWS = (
+    Row("start-ready", "start to ready line", "s", start_up, Target(0.6, at_most=True)),
+    Row(
+        "start-1000",
+        "the same with 1,000 sealed partitions",
+        "s",
+        start_with_partitions,
+        Target(1.0, at_most=True),
+    ),
+    Row("check", "log-cli check's scan, 64 KB batches", "MB/s", check, Target(1000.0)),
+    Row("start-idle", "resident, ten topics", "MB", idle_memory, Target(60.0, at_most=True)),
+    Row("start-help", "log-cli --help", "s", help_time, Target(0.2, at_most=True)),
+)
