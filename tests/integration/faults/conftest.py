@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.faults.images import why_no_loop_mount, why_no_tmpfs
-from tests.integration.faults.nursery import Nursery
-from tests.integration.faults.victim import Victim, why_no_strace
+from tests.integration.faults.traced_daemon import TracedDaemon, why_no_strace
 from tests.support.network_links import why_no_namespace
 
 WhyNot = Callable[[str], str]
@@ -43,26 +42,20 @@ def long(pytestconfig: pytest.Config) -> bool:
     )
 
 
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as made:
-        yield made
-
-
 @pytest.fixture
-def make_victim(nursery: Nursery) -> Iterator[Callable[..., Victim]]:
-    """Daemons that are ended with the test: `make_victim(tmp_path / "data", fsync="always")`."""
-    made: list[Victim] = []
+def make_daemon() -> Iterator[Callable[..., TracedDaemon]]:
+    """Daemons that are ended with the test: `make_daemon(tmp_path / "data", fsync="always")`."""
+    made: list[TracedDaemon] = []
 
-    def make(data_dir: Path, **settings: object) -> Victim:
-        made.append(Victim(nursery, data_dir, **settings))
+    def make(data_dir: Path, **settings: object) -> TracedDaemon:
+        made.append(TracedDaemon(data_dir, **settings))
         return made[-1]
 
     try:
         yield make
     finally:
-        for victim in made:
-            victim.__exit__()
+        for daemon in made:
+            daemon.__exit__()
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.fuzz.chance import LONG, SEED
+from tests.support.daemon import ROOT
 
-BUILD = Path(__file__).parents[4] / "build" / "fuzz"
+BUILD = ROOT / "build" / "fuzz"
 
 
 class Failing(AssertionError):
