@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 from pathlib import Path
 
@@ -18,8 +17,9 @@ from logd.wire.addresses import ConnectionLost
 from tests.integration.clients.aio_kinds import Kind, on_loops, run
 from tests.integration.clients.aio_peers import Proxy
 from tests.support.daemon import Daemon, running
+from tests.support.long_run import LONG
 
-ROUNDS = 40 if os.environ.get("LOGD_LONG") else 2
+ROUNDS = 40 if LONG else 2
 MESSAGES, FAULTS = 3000, 15
 
 

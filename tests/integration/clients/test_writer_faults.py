@@ -6,7 +6,6 @@ acceptable here. The order is that of each writer.
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from logd import Writer
 from logd.client.delivery import Loss
 from tests.integration.clients.spooling import batch
 from tests.support.daemon import HANG_S, ROOT, Daemon, lasting_address, messages, running
+from tests.support.long_run import LONG
 from tests.support.proxy import Proxy
 
 LINE_FAULTS = 120
@@ -30,7 +30,7 @@ PROGRAM_KILLS = 50
 WRITERS = 4
 ENOUGH_S = 600.0  # only against waiting for ever; a quiet machine needs a fraction of it
 # Two minutes on a busy machine, which is too near to what a test has otherwise.
-lengthy = pytest.mark.timeout(0 if os.environ.get("LOGD_LONG") else 2 * ENOUGH_S)
+lengthy = pytest.mark.timeout(0 if LONG else 2 * ENOUGH_S)
 
 
 @contextmanager

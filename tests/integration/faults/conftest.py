@@ -1,9 +1,7 @@
-"""Options and fixtures of the fault tests."""
+"""Fixtures of the fault tests."""
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,35 +9,16 @@ import pytest
 
 from tests.integration.faults.images import why_no_loop_mount, why_no_tmpfs
 from tests.integration.faults.traced_daemon import TracedDaemon, why_no_strace
+from tests.support.long_run import LONG
 from tests.support.network_links import why_no_namespace
 
 WhyNot = Callable[[str], str]
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="inject many more faults; takes an hour")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.import_plugin("tests.support.survivals")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    skipped = Counter(
-        report.longrepr[2].removeprefix("Skipped: ")
-        for report in terminalreporter.getreports("skipped")
-        if "tests/integration/faults" in report.nodeid and isinstance(report.longrepr, tuple)
-    )
-    for reason, count in sorted(skipped.items()):
-        terminalreporter.line(f"not tried by {count} tests: {reason}")
-
-
 @pytest.fixture(scope="session")
-def long(pytestconfig: pytest.Config) -> bool:
+def long() -> bool:
     """Is this the long run?"""
-    return bool(pytestconfig.getoption("--long", default=False)) or bool(
-        os.environ.get("LOGD_LONG")
-    )
+    return LONG
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
-from tests.integration.fuzz.chance import LONG, SEED
+from tests.integration.fuzz.chance import SEED
 from tests.support.daemon import ROOT
+from tests.support.long_run import LONG
 
 BUILD = ROOT / "build" / "fuzz"
 

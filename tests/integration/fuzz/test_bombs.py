@@ -21,11 +21,12 @@ from random import Random
 import pytest
 
 from tests.integration.fuzz.bombs import Bomb, Bombs, http_get, push, stored
-from tests.integration.fuzz.chance import LONG, SEED, Progress, how_many
+from tests.integration.fuzz.chance import SEED, Progress, how_many
 from tests.integration.fuzz.failing import Failing
 from tests.integration.fuzz.scratch import scratch
 from tests.integration.fuzz.victim import dial
 from tests.support.daemon import HANG_S, ROOT, Daemon, running
+from tests.support.long_run import LONG
 
 DELAY_S = 0.1
 GROWTH_BYTES = 64 << 20

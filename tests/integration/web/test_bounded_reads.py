@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import socket
 import threading
@@ -19,9 +18,9 @@ from logd.web.batch_rendering import KEPT_BYTES
 from logd.web.read_threads import CLIENT_SEARCHES
 from logd.wire.requests import Push
 from tests.support.daemon import HANG_S, Daemon, running
+from tests.support.long_run import LONG
 from tests.support.pinging import Pinging
 
-LONG = os.environ.get("LOGD_LONG") == "1"
 BOMB_BYTES = 8 << 20
 BOMBS = {
     "lines": (b"\n" * BOMB_BYTES, LINES),
