@@ -22,7 +22,7 @@ from logd.client.delivery import Loss
 from tests.integration.clients.spooling import batch
 from tests.support.daemon import HANG_S, ROOT, Daemon, lasting_address, messages, running
 from tests.support.long_run import LONG
-from tests.support.proxy import Proxy
+from tests.support.proxy import Proxy, random_faults
 
 LINE_FAULTS = 120
 DAEMON_KILLS = 30
@@ -104,7 +104,7 @@ def test_each_message_once_and_in_order(
     rng = random.Random(seed)
     address = lasting_address()
     daemon = running(tmp_path, "--host", address, fsync="interval")
-    with daemon, Proxy(address, random.Random(rng.random())) as proxy:
+    with daemon, Proxy(address, random_faults(random.Random(rng.random()))) as proxy:
         babblers = [Babbler(n, proxy.address, random.Random(rng.random())) for n in range(WRITERS)]
         with killing(daemon, proxy, rng, DAEMON_KILLS * times) as kills:
             enough = proxy.wait_for(
@@ -172,7 +172,7 @@ def test_a_program_that_is_killed_itself(
     rng = random.Random(seed)
     address = lasting_address()
     daemon = running(tmp_path, "--host", address, fsync="interval")
-    with daemon, Proxy(address, random.Random(rng.random())) as proxy:
+    with daemon, Proxy(address, random_faults(random.Random(rng.random()))) as proxy:
         program = Program(proxy.address, tmp_path / "spool")
         said = 0
         with killing(daemon, proxy, rng, PROGRAM_KILLS * times // 2) as kills:
