@@ -12,10 +12,10 @@ from random import Random
 import pytest
 
 from logd.batch import body_sum, encode_header
-from tests.integration.fuzz.chance import SEED
-from tests.integration.fuzz.failing import BUILD
+from tests.integration.fuzz.failures import BUILD
 from tests.integration.fuzz.grammar import Grammar
 from tests.integration.fuzz.http_grammar import HttpGrammar
+from tests.integration.fuzz.random_inputs import SEED
 from tests.support.daemon import ROOT
 from tests.support.long_run import LONG
 

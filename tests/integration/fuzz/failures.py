@@ -7,7 +7,7 @@ from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
-from tests.integration.fuzz.chance import SEED
+from tests.integration.fuzz.random_inputs import SEED
 from tests.support.daemon import ROOT
 from tests.support.long_run import LONG
 
