@@ -13,9 +13,9 @@ from tests.support.daemon import lasting_address, messages, running
 from tests.support.forwarding_process import TOPIC, Program, Shipper
 from tests.support.proxy import Proxy, random_faults
 
-LINE_FAULTS = 150
-DAEMON_KILLS = 20
-FORWARDER_KILLS = 20
+LINE_FAULTS = 60
+DAEMON_KILLS = 8
+FORWARDER_KILLS = 8
 
 
 @pytest.mark.slow

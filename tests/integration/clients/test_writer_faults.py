@@ -24,9 +24,9 @@ from tests.support.daemon import HANG_S, ROOT, Daemon, lasting_address, messages
 from tests.support.long_run import LONG
 from tests.support.proxy import Proxy, random_faults
 
-LINE_FAULTS = 120
-DAEMON_KILLS = 30
-PROGRAM_KILLS = 50
+LINE_FAULTS = 80
+DAEMON_KILLS = 12
+PROGRAM_KILLS = 15
 WRITERS = 4
 ENOUGH_S = 600.0  # only against waiting for ever; a quiet machine needs a fraction of it
 # Two minutes on a busy machine, which is too near to what a test has otherwise.

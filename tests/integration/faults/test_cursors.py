@@ -26,7 +26,7 @@ from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.support.daemon import HANG_S
 
 Make = Callable[..., TracedDaemon]
-KILLS = 80
+KILLS = 40
 LONG_KILLS = 1000
 _MODES = ("never", "interval", "batches", "always")
 _MESSAGES = 1000

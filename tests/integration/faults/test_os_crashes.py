@@ -20,7 +20,7 @@ from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.integration.faults.writers import ID, SUM
 from tests.support.daemon import messages
 
-CRASHES = 50
+CRASHES = 32
 LONG_CRASHES = 1000
 _MODES = ("never", "interval", "batches", "always")
 _MOUNTS = {"default": "", "writeback": "data=writeback,nodelalloc"}

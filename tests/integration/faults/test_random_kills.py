@@ -15,7 +15,7 @@ from tests.integration.faults.ledger import Ledger
 from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.integration.faults.writers import ID, LINE, PLAIN
 
-KILLS = 300
+KILLS = 120
 LONG_KILLS = 5000
 _KILLS_OF_A_LIFE = 10  # then a new directory: each look reads all of it
 _MODES = ("never", "interval", "batches", "always")
