@@ -3,24 +3,23 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+RUN_READY := $(VENV)/run-ready
 READY := $(VENV)/ready
 BENCH_READY := $(VENV)/bench-ready
 SPARK_READY := $(VENV)/spark-ready
-PIPELINE_READY := $(VENV)/pipeline-ready
+ARCHIVE_READY := $(VENV)/archive-ready
 FUZZ_READY := $(VENV)/fuzz-ready
 DATA ?= data
 
-# Most tests wait for a daemon, a socket or a disk, so more tests run in parallel than there are cores. Tests that
-# measure are marked `alone` and run after the others, one at a time; pytest exits with 5 if there are none.
-WORKERS ?= 4
+# Most tests wait for a process, a socket or a disk, so more of them run than there are cores. Tests that share
+# something expensive, a Spark session or a browser, run in one worker: tests/integration/conftest.py groups them.
+# Tests that measure are marked `alone` and run after the others, one by one; pytest exits with 5 if there are none.
+WORKERS ?= 5
 PYTEST := $(BIN)/pytest -rs
-define run_part
-	$(PYTEST) -n $(WORKERS) --dist worksteal -m 'not alone' $(1)
+define run_tests
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m 'not alone' $(1)
 	$(PYTEST) -m alone $(1) || test $$? -eq 5
-endef
-# Expensive fixtures, such as a Spark session or a clean Debian, are created once per file; two files run at a time.
-define run_files
-	$(PYTEST) -n 2 --dist loadfile $(1)
 endef
 
 .DEFAULT_GOAL := help
@@ -34,13 +33,15 @@ RABBITMQ := rabbitmq-server erlang-base erlang-asn1 erlang-crypto erlang-eldap e
 # Options of the benchmark: make bench BENCH='--full --repeat 5'
 BENCH ?=
 
-.PHONY: help run test check generate unit integration clients damage faults web security browser operations spark pipeline fuzz test-faults test-fuzz mutations bench bench-document packages shippers bench-packages browser-packages operations-packages spark-packages fuzz-packages constraints clean
+.PHONY: help run test check generate unit integration clients storage faults web security browser operations spark archive \
+	fuzz test-faults test-fuzz mutations bench bench-document packages shippers bench-packages browser-packages \
+	operations-packages spark-packages archive-packages fuzz-packages java constraints clean
 
 help:
 	@echo "make run     install logd and start the daemon on 127.0.0.1:1774, with its data in ./$(DATA)"
 	@echo "make test    run the linter, the type checker and all tests"
-	@echo "make check   run the linter and the type checker; make unit, integration, clients, damage, faults, web,"
-	@echo "             security, browser, operations, spark, pipeline, fuzz: run one part of the tests"
+	@echo "make check   run the linter and the type checker; make unit, integration, clients, storage, faults, web,"
+	@echo "             security, browser, operations, spark, archive, fuzz: run one area of the tests"
 	@echo "make generate      write the blocking client modules that are generated from asyncio sources"
 	@echo "make test-faults   run the long fault tests: thousands of kills and crashes"
 	@echo "make test-fuzz     run a million random inputs over TCP, over HTTP and in the files; SEED=n repeats a run"
@@ -49,33 +50,41 @@ help:
 	@echo "make bench-document   write the results of the last benchmark into docs/benchmarks.md"
 	@echo "make clean   remove the environment and all build products, but not the data"
 
-# Compiled modules are rebuilt when their sources have changed.
-$(READY): pyproject.toml constraints.txt logd/_native.c $(wildcard logd/*/*.pxd) logd/storage/single_push.py logd/client/message_append.py
+# What logd itself needs, and nothing else. Compiled modules are rebuilt when their sources have changed.
+$(RUN_READY): pyproject.toml constraints.txt logd/_native.c $(wildcard logd/*/*.pxd) logd/storage/single_push.py logd/client/message_append.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "logd needs Python 3.11 or later; $(PYTHON) is older. Try: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || ./packages.sh python3-venv
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) ..."
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(PIP_INSTALL) -e .
 	@touch $@
+
+# The packages of extras of pyproject.toml, without building logd again.
+define install_extras
+	@$(BIN)/python -c 'import sys, tomllib; \
+		extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
+		print(*(package for name in sys.argv[1:] for package in extras[name]), sep="\n")' $(1) | \
+		$(PIP_INSTALL) -r /dev/stdin
+	@touch $@
+endef
+
+$(READY): $(RUN_READY)
+	$(call install_extras,dev)
 
 $(BENCH_READY): $(READY)
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
-	@touch $@
+	$(call install_extras,bench)
 
 $(SPARK_READY): $(READY)
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark]'
-	@touch $@
+	$(call install_extras,spark)
 
-$(PIPELINE_READY): $(SPARK_READY)
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark,object-store]'
-	@touch $@
+$(ARCHIVE_READY): $(SPARK_READY)
+	$(call install_extras,object-store)
 
 $(FUZZ_READY): $(READY)
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fuzz]'
-	@touch $@
+	$(call install_extras,fuzz)
 
-run: $(READY)
+run: $(RUN_READY)
 	@echo "logd listens on $${LOGD_HOST:-127.0.0.1:1774}, with its data in ./$(DATA). Press Ctrl-C to stop it. In another terminal, try:"
 	@echo "  $(BIN)/log-cli write app 'hello, log'"
 	@echo "  $(BIN)/log-cli read app"
@@ -83,7 +92,8 @@ run: $(READY)
 	@echo "or open http://$${LOGD_HTTP_HOST:-127.0.0.1:1775}/ in a browser"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
-test: check packages unit integration clients damage faults web security fuzz operations spark pipeline browser
+test: check packages shippers browser-packages operations-packages archive-packages fuzz-packages
+	$(call run_tests,tests)
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -95,66 +105,62 @@ generate: $(READY)
 	$(BIN)/python tools/async_to_sync.py
 
 unit: $(READY)
-	$(call run_part,tests/unit)
+	$(call run_tests,tests/unit)
 
 integration: $(READY)
-	$(call run_part,$(addprefix tests/integration/,cli compatibility daemon docs forward protocol))
+	$(call run_tests,$(addprefix tests/integration/,cli compatibility daemon docs forward protocol))
 
+# Hostile and defective peers, cuts and kills, for every kind of client.
 clients: $(READY)
-	$(call run_part,tests/integration/clients)
+	$(call run_tests,tests/integration/clients)
 
-damage: $(READY)
-	$(call run_part,tests/integration/storage)
+# Damaged files, recovery, repair, retention and cursors.
+storage: $(READY)
+	$(call run_tests,tests/integration/storage)
 
-faults: $(READY)
-	$(call run_part,tests/integration/faults)
+# Kills, power cuts, full and slow disks.
+faults: $(READY) packages
+	$(call run_tests,tests/integration/faults)
 
+# HTTP, with other programs' log shippers.
 web: $(READY) packages shippers
-	$(call run_part,tests/integration/web)
+	$(call run_tests,tests/integration/web)
 
 # Access control: tokens, TLS, limits, floods.
 security: $(READY)
-	$(PYTEST) -n 2 --dist loadfile -m 'not alone' tests/integration/security
-	$(PYTEST) -m alone tests/integration/security
+	$(call run_tests,tests/integration/security)
 
-# The web page in a browser, which the tests share and use in turn. Screenshots are written to build/screenshots.
+# The web page in a browser. Screenshots are written to build/screenshots.
 browser: $(READY) browser-packages
-	$(PYTEST) tests/integration/browser
+	$(call run_tests,tests/integration/browser)
 
 # The systemd units, the container, backups, and an installation in a clean Debian below build/.
 operations: $(READY) packages operations-packages
-	$(call run_files,tests/integration/operations)
+	$(call run_tests,tests/integration/operations)
 
 # Spark with real daemons: reading, writing, killed streams, and a cluster on this machine.
 spark: $(READY) spark-packages
-	@$(MAKE) --no-print-directory $(SPARK_READY) || echo "tests with Spark will be skipped"
-	$(call run_files,tests/integration/spark)
+	$(call run_tests,tests/integration/spark)
 
 # Archive, history and import: with Spark, an object store, and kills.
-pipeline: $(READY) packages spark-packages
-	@$(MAKE) --no-print-directory $(PIPELINE_READY) || echo "tests of the archive will be skipped"
-	$(call run_files,tests/integration/archive)
-
-test-faults: $(READY) packages spark-packages
-	@$(MAKE) --no-print-directory $(PIPELINE_READY) || echo "tests with Spark will be skipped"
-	LOGD_LONG=1 $(BIN)/pytest --timeout 0 $(addprefix tests/integration/,clients storage faults spark archive) \
-		tests/integration/operations/test_backup.py tests/integration/operations/test_backup_under_load.py \
-		tests/unit/test_backup_model.py tests/unit/test_forward_model.py tests/integration/forward \
-		tests/integration/web/test_bounded_reads.py
+archive: $(READY) packages archive-packages
+	$(call run_tests,tests/integration/archive)
 
 # Thousands of valid and invalid inputs. SEED=n selects other inputs, or repeats those of a failed run.
 fuzz: $(READY) fuzz-packages
 	LOGD_SEED=$(SEED) $(PYTEST) -s tests/integration/fuzz
 
+test-faults: $(READY) packages archive-packages
+	LOGD_LONG=1 $(BIN)/pytest --timeout 0 $(addprefix tests/integration/,clients storage faults spark archive) \
+		tests/integration/operations/test_backup.py tests/integration/operations/test_backup_under_load.py \
+		tests/unit/test_backup_model.py tests/unit/test_forward_model.py tests/integration/forward \
+		tests/integration/web/test_bounded_reads.py
+
 test-fuzz: $(READY) fuzz-packages
 	LOGD_LONG=1 LOGD_SEED=$(SEED) $(PYTEST) --timeout 0 -s tests/integration/fuzz
 
-fuzz-packages: $(READY)
-	@$(MAKE) --no-print-directory $(FUZZ_READY) || \
-		echo "atheris cannot be installed: coverage-guided fuzzing will be skipped"
-
 # Remove safety measures from a copy of the code, one at a time; the named test must fail.
-mutations: $(PIPELINE_READY) packages spark-packages
+mutations: $(ARCHIVE_READY) packages java
 	$(BIN)/python tests/mutations.py
 
 # Debian packages for the tests. Tests whose packages cannot be installed are skipped with a message.
@@ -189,8 +195,18 @@ operations-packages:
 	@./unpack.sh build/prometheus prometheus || echo "tests with promtool will be skipped"
 	@tests/integration/operations/debian-root.sh build/debian || echo "tests in a clean Debian will be skipped"
 
+spark-packages: java
+	@$(MAKE) --no-print-directory $(SPARK_READY) || echo "tests with Spark will be skipped"
+
+archive-packages: spark-packages
+	@$(MAKE) --no-print-directory $(ARCHIVE_READY) || echo "tests of the archive will be skipped"
+
+fuzz-packages: $(READY)
+	@$(MAKE) --no-print-directory $(FUZZ_READY) || \
+		echo "atheris cannot be installed: coverage-guided fuzzing will be skipped"
+
 # Spark needs Java 17 or later.
-spark-packages:
+java:
 	@./java.sh || echo "tests with Spark will be skipped"
 
 # RabbitMQ is unpacked and not installed, because its package would start a service.
@@ -202,7 +218,6 @@ bench-packages:
 bench: $(READY) bench-packages spark-packages
 	@$(MAKE) --no-print-directory $(BENCH_READY) || \
 		echo "plots, and rows with redis-py, nats-py or rstream, will be skipped"
-	@$(MAKE) --no-print-directory $(SPARK_READY) || echo "rows with Spark will be skipped"
 	$(BIN)/python -m bench --json build/bench/figures.json $(BENCH)
 
 # Write the results of the last `make bench` into the document.

@@ -18,8 +18,8 @@ import pytest
 
 from logd.storage import disk
 from tests.integration.storage.small_log import Files, Part, State, read_files
+from tests.support.long_run import LONG
 
-LONG = os.environ.get("LOGD_LONG") == "1"
 _HEADER_STEP, _BODY_STEP = (1, 1) if LONG else (3, 41)
 
 Case = tuple[str, Files]  # what was done, and the files after it

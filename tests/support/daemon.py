@@ -26,11 +26,12 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 from logd.batch import Header, reading, scan, split_body
+from tests.support.fork_server import ROOT as ROOT
+from tests.support.fork_server import ForkedProcess, fork_server
 
-ROOT = Path(__file__).parents[2]
 HANG_S = 30.0  # only ever reached by something that would wait for ever
 
 
@@ -44,24 +45,39 @@ class Daemon:
         self.command = [sys.executable, "-m", "logd", "--data-dir", str(data_dir)]
         self.command += ["--host", "127.0.0.1:0", "--http-host", "off"]
         self.command += ["--log-format", "text", *flags]
+        self.namespace: Path | None = None  # of the network, if not this process's
         self._said: list[str] = []
         self._heard = threading.Event()
         self._says = threading.Condition()
         self._listener: threading.Thread | None = None
 
     def start(self) -> Self:
-        """Run it, and return once it says that it is ready."""
+        """Run it, and return once it is ready."""
+        self.launch()
+        self.wait_ready()
+        return self
+
+    def launch(self, *, held: bool = False) -> None:
+        """Run it without waiting. It is forked unless a test has given it another program."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LOGD_")}
         self._said, self._heard, self.address, self.http = [], threading.Event(), "", ""
-        self.process = subprocess.Popen(
-            self.command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
-        )
-        self._listener = threading.Thread(target=self._listen, args=(self.process,))
+        process: subprocess.Popen[str] | ForkedProcess
+        if self.command[:3] == [sys.executable, "-m", "logd"]:
+            process = fork_server().fork(
+                "logd", self.command[3:], environment, held=held, namespace=self.namespace
+            )
+        else:
+            process = subprocess.Popen(
+                self.command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+            )
+        self.process = cast("subprocess.Popen[str]", process)
+        self._listener = threading.Thread(target=self._listen, args=(process,))
         self._listener.start()
+
+    def wait_ready(self) -> None:
         if not self._heard.wait(HANG_S) or not self.address:
             self.kill()
             raise AssertionError(f"the daemon did not start:\n{self.log}")
-        return self
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stderr is not None

@@ -2,34 +2,52 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 from logd import Client
 from tests.support.daemon import HANG_S, ROOT, Daemon
+from tests.support.fork_server import fork_server
 
 LOG_CLI = [sys.executable, "-m", "cli"]
 
 
 def log_cli(host: str | Daemon, *words: str, stdin: bytes = b"") -> tuple[int, bytes, str]:
     """Exit code, stdout, stderr."""
-    done = subprocess.run(
-        [*LOG_CLI, *words],
-        input=stdin,
-        capture_output=True,
-        cwd=ROOT,
-        env=environment(host),
-        timeout=HANG_S,
+    stdin_read, stdin_write = os.pipe()
+    stdout_read, stdout_write = os.pipe()
+    process = fork_server().fork(
+        "cli", [*words], environment(host), stdin=stdin_read, stdout=stdout_write
     )
-    errors = done.stderr.decode()
+    os.close(stdin_read)
+    os.close(stdout_write)
+    timer = threading.Timer(HANG_S, process.kill)
+    timer.start()
+    with ThreadPoolExecutor() as threads, process.stderr:
+        threads.submit(_write, stdin_write, stdin)
+        stdout = threads.submit(_read, stdout_read)
+        errors = process.stderr.read()
+    timer.cancel()
     assert "Traceback" not in errors
-    return done.returncode, done.stdout, errors
+    return process.wait(HANG_S), stdout.result(), errors
+
+
+def _read(fd: int) -> bytes:
+    with open(fd, "rb") as pipe:
+        return pipe.read()
+
+
+def _write(fd: int, data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), open(fd, "wb") as pipe:
+        pipe.write(data)
 
 
 @contextmanager

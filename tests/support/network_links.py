@@ -1,8 +1,8 @@
 """A network of two: the daemon in a namespace of its own, and a cable to it that can be cut.
 
 with Link() as link:
-    victim = make_victim(data_dir, host=f"{link.there}:0")
-    victim.namespace = link.namespace
+    daemon = make_daemon(data_dir, host=f"{link.there}:0")
+    daemon.namespace = link.namespace
     ...
     link.cut()
 """

@@ -1,8 +1,11 @@
-"""A bad line to a daemon: cuts, resets, half-closes, stalls and delays, at random bytes.
+"""A proxy in front of a daemon that cuts, resets, half-closes or stalls connections.
 
-Each connection gets a fault, and after one that it survives another: in one direction, after so
-many bytes, wherever that is: in the middle of a command, a body or a reply. `heal` makes the line a
-good one from then on.
+    with Proxy(daemon.address, random_faults(rng)) as proxy:
+        client = Client(proxy.address)
+
+Each connection takes the next fault of `plan`; without one it is sound. A fault strikes one
+direction after so many bytes, wherever that is: in a command, a body or a reply. After a fault that
+a connection survives, it takes another one for the same direction.
 """
 
 from __future__ import annotations
@@ -12,119 +15,119 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable
-from typing import NamedTuple, Self
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
 
-CUT, RESET, HALF_CLOSE, STALL, DELAY = "cut", "reset", "half-close", "stall", "delay"
+from logd.wire.addresses import parse_address
+from tests.support.daemon import HANG_S
+from tests.support.listener import Listener
+
+CUT, RESET, HALF_CLOSE, REFUSE = "cut", "reset", "half-close", "refuse"
+DELAY, STALL, SILENCE = "delay", "stall", "silence"  # nothing is forwarded: for a while, or ever
 TO_DAEMON, TO_CLIENT = "to the daemon", "to the client"
-_SPREAD = {TO_DAEMON: 60_000, TO_CLIENT: 2_000}  # bytes before a fault, at most
 
 
 class Fault(NamedTuple):
-    what: str
+    kind: str
     direction: str
     after_bytes: int
-    pause_s: float
+    pause_s: float = 0.005
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.direction}"
 
 
-class Proxy:
-    """A line to the daemon at `far`, for everybody who connects to `address`."""
+def cuts(*after_bytes: int) -> Iterator[Fault]:
+    """Cut the next connections, each after so many bytes from the daemon."""
+    return iter([Fault(CUT, TO_CLIENT, count) for count in after_bytes])
 
-    def __init__(self, far: str, rng: random.Random) -> None:
-        host, _, port = far.rpartition(":")
-        self._far, self._rng = (host, int(port)), rng
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+
+def random_faults(rng: random.Random) -> Iterator[Fault]:
+    while True:
+        kind = rng.choice((CUT, RESET, HALF_CLOSE, STALL, DELAY))
+        direction, most = rng.choice(((TO_DAEMON, 60_000), (TO_CLIENT, 2_000)))
+        after_bytes = rng.randrange(1, rng.choice((400, most)))
+        pause_s = rng.choice((0.01, 0.1, 2.0)) if kind == STALL else 0.005
+        yield Fault(kind, direction, after_bytes, pause_s)
+
+
+class Proxy(Listener):
+    """`target` can be changed, and `cut()` ends all open connections."""
+
+    def __init__(self, target: str, plan: Iterable[Fault] = ()) -> None:
+        self.target, self.plan = target, iter(plan)
         self.faults: Counter[str] = Counter()
         self.carried_bytes = 0
+        self._planning = threading.Lock()
         self._healed = threading.Event()
         self._changed = threading.Condition()
-        self._open: set[socket.socket] = set()
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
-
-    def __enter__(self) -> Self:
-        return self
+        super().__init__()
 
     def __exit__(self, *_: object) -> None:
         self.heal()
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        for connection in list(self._open):
-            _shut(connection, socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join(10)
+        super().__exit__()
 
     def heal(self) -> None:
-        """No more faults; stalls end."""
+        """Inject no more faults; stalled connections continue, silent ones end."""
         self._healed.set()
 
     def wait_for(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
-        """Until something is so; it is looked at whenever something passes here."""
+        """Wait until `is_so`, which is evaluated whenever bytes pass or a fault strikes."""
         with self._changed:
             return self._changed.wait_for(is_so, timeout_s)
 
     def wait_for_bytes(self, more: int, timeout_s: float) -> None:
-        """Until so many have passed; or for as long."""
         end = self.carried_bytes + more
         self.wait_for(lambda: self.carried_bytes >= end, timeout_s)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._listening.accept()
-            except OSError:
-                return
-            thread = threading.Thread(target=self._connect, args=(near,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
+    def wait_for_change(self, timeout_s: float) -> None:
+        """Wait until bytes have passed or a fault has struck."""
+        with self._changed:
+            self._changed.wait(timeout_s)
 
-    def _draw(self, direction: str) -> Fault:
-        return Fault(
-            self._rng.choice((CUT, RESET, HALF_CLOSE, STALL, DELAY)),
-            direction,
-            self._rng.randrange(1, self._rng.choice((400, _SPREAD[direction]))),
-            self._rng.choice((0.01, 0.1, 2.0)),
-        )
+    def _next_fault(self, direction: str = "") -> Fault | None:
+        """The next of the plan, or the next in this direction."""
+        with self._planning:
+            if self._healed.is_set():
+                return None
+            return next((f for f in self.plan if direction in f.direction), None)
 
-    def _connect(self, near: socket.socket) -> None:
-        try:
-            far = socket.create_connection(self._far, 5)
-        except OSError:
-            near.close()  # nobody is there: as a refused connection, but for the time it takes
+    def _serve(self, connection: socket.socket) -> None:
+        fault = self._next_fault()
+        if fault and fault.kind == REFUSE:
+            self._count(fault)
             return
-        far.settimeout(None)
-        self._open |= {near, far}
-        fault = self._draw(self._rng.choice((TO_DAEMON, TO_CLIENT)))
-        back = threading.Thread(target=self._pump, args=(far, near, TO_CLIENT, fault), daemon=True)
-        back.start()
-        self._pump(near, far, TO_DAEMON, fault)
-        back.join()
-        for connection in (near, far):
-            self._open.discard(connection)
-            connection.close()
+        with socket.create_connection(parse_address(self.target), HANG_S) as daemon:
+            daemon.settimeout(None)
+            self._keep(daemon)
+            words = (connection, daemon, TO_DAEMON, fault)
+            upward = threading.Thread(target=self._forward, args=words)
+            upward.start()
+            self._forward(daemon, connection, TO_CLIENT, fault)
+            upward.join()
 
-    def _pump(
-        self, source: socket.socket, sink: socket.socket, direction: str, fault: Fault
+    def _forward(
+        self, source: socket.socket, sink: socket.socket, direction: str, fault: Fault | None
     ) -> None:
-        left = fault.after_bytes
+        if fault and fault.direction != direction:
+            fault = None
+        left = fault.after_bytes if fault else 0
         try:
             while data := source.recv(1 << 16):
-                while direction == fault.direction and left <= len(data):
-                    if self._healed.is_set():
-                        break
+                while fault and left < len(data) and not self._healed.is_set():
                     self._pass(sink, data[:left])
                     data = data[left:]
                     if not self._strike(fault, source, sink):
                         return
-                    fault = self._draw(direction)
-                    left = fault.after_bytes
+                    fault = self._next_fault(direction)
+                    left = fault.after_bytes if fault else 0
                 left -= len(data)
                 self._pass(sink, data)
-            _shut(sink, socket.SHUT_WR)
+            sink.shutdown(socket.SHUT_WR)
         except OSError:
-            for connection in (source, sink):
-                _shut(connection, socket.SHUT_RDWR)
+            _end(source, sink)
 
     def _pass(self, sink: socket.socket, data: bytes) -> None:
         sink.sendall(data)
@@ -132,30 +135,32 @@ class Proxy:
             self.carried_bytes += len(data)
             self._changed.notify_all()
 
-    def _strike(self, fault: Fault, source: socket.socket, sink: socket.socket) -> bool:
-        """Do it; does this direction go on?"""
+    def _count(self, fault: Fault) -> None:
         with self._changed:
-            self.faults[f"{fault.what} {fault.direction}"] += 1
+            self.faults[fault.name] += 1
             self._changed.notify_all()
-        if fault.what in (STALL, DELAY):
-            self._healed.wait(fault.pause_s if fault.what == STALL else 0.005)
+
+    def _strike(self, fault: Fault, source: socket.socket, sink: socket.socket) -> bool:
+        """Inject the fault; does this direction go on?"""
+        self._count(fault)
+        if fault.kind in (STALL, DELAY):
+            self._healed.wait(fault.pause_s)
             return True
-        if fault.what == HALF_CLOSE:
-            _shut(sink, socket.SHUT_WR)
+        if fault.kind == HALF_CLOSE:
+            sink.shutdown(socket.SHUT_WR)
             while source.recv(1 << 16):
                 pass
             return False
-        if fault.what == RESET:
-            for connection in (source, sink):
-                linger = struct.pack("ii", 1, 0)
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        for connection in (source, sink):
-            _shut(connection, socket.SHUT_RDWR)
+        if fault.kind == SILENCE:
+            self._healed.wait()
+        if fault.kind == RESET:
+            for one in (source, sink):
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        _end(source, sink)
         return False
 
 
-def _shut(connection: socket.socket, how: int) -> None:
-    try:
-        connection.shutdown(how)
-    except OSError:
-        pass
+def _end(*sockets: socket.socket) -> None:
+    for one in sockets:
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)

@@ -1,8 +1,6 @@
-"""Counts faults that were survived, and prints them as a table when all tests have run.
+"""Counts the faults that logd has survived, and prints them as a table after all tests.
 
-A plugin of the parts that inject faults: each loads it in its conftest, and it is there once. Where
-several workers run the tests, each counts for itself and hands its counts over when it ends; the
-table is always of all of them.
+A pytest plugin. Each worker counts its own and reports them when it ends; the table has the sums.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ looks at its files.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -27,9 +26,9 @@ from logd.repair import Damage
 from logd.storage import recovery
 from logd.storage.producers import Producers
 from tests.support.byte_sweep import leave_out_syncs
+from tests.support.long_run import LONG
 from tests.unit.beside import Schedule, World
 
-LONG = os.environ.get("LOGD_LONG") == "1"
 EXAMPLES = 3_000 if LONG else 20
 MOMENTS = range(0, 100, 1 if LONG else 4)  # looks of one copying; a reading has fewer
 PUSHING = ["single", "batch", "group", "large", "large"]

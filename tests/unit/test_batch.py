@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
-from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh32_hexdigest
 
-import logd.batch
 from logd.batch import (
     ENCODINGS,
     MAX_HEADER_BYTES,
@@ -32,6 +28,7 @@ from logd.batch import (
     sizes_line,
 )
 from logd.errors import BadRequest, DamagedBatch
+from tests.unit.compiled import source
 
 property_of = settings(max_examples=200)
 
@@ -259,20 +256,7 @@ def test_bodies_that_are_not_wanted_are_not_read() -> None:
 # -- counting lines -----------------------------------------------------------------------------
 
 
-def without_the_compiled_part() -> ModuleType:
-    """logd.batch as it is where nothing could be compiled."""
-    spec = importlib.util.spec_from_file_location("uncompiled_batch", logd.batch.__file__)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "logd._native", None)
-        patch.delattr("logd._native", raising=False)
-        spec.loader.exec_module(module)
-    return module
-
-
-UNCOMPILED = without_the_compiled_part()
+UNCOMPILED = source("batch", native=False)
 COUNTERS = {"as installed": count_lf, "uncompiled": UNCOMPILED.count_lf}
 
 

@@ -7,14 +7,7 @@ from hypothesis import strategies as st
 
 from logd.access.connection_limits import AdmittedConnection, ConnectionLimits
 from logd.config import Config
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.support.clock import Clock
 
 
 def admission(**settings: int) -> tuple[ConnectionLimits, Clock]:

@@ -6,7 +6,6 @@ between a copy and a truncation, so everything has to arrive.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections import deque
 from collections.abc import Callable
@@ -20,9 +19,9 @@ from hypothesis import strategies as st
 from logd.forward import forwarder, path_reader, rotated_files
 from logd.forward.file_content import PlainFile
 from tests.support.byte_sweep import leave_out_syncs
+from tests.support.long_run import LONG
 from tests.unit.forwarding import Killed, Life, Outbox, World, options
 
-LONG = os.environ.get("LOGD_LONG") == "1"
 EXAMPLES = 5_000 if LONG else 300
 WRITING = ["line", "line", "long", "half"]
 COPYING = ["copytruncate", "half a copytruncate", "the other half", "copy"]

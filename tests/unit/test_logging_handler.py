@@ -17,6 +17,7 @@ from logd.client.spool import SpoolError
 from logd.errors import BadRequest, LogdError, TopicLimit
 from logd.logging import handler as handler_module
 from logd.logging.handler import LogdHandler
+from tests.support.clock import Clock
 
 
 class Memory:
@@ -61,13 +62,6 @@ class Memory:
     @property
     def said(self) -> list[str]:
         return [json.loads(message)["message"] for message in self.messages]
-
-
-class Clock:
-    now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture

@@ -8,13 +8,7 @@ import logging
 import pytest
 
 from logd.storage.periodic_tasks import PeriodicTasks, for_each
-
-
-class Clock:
-    now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.support.clock import Clock
 
 
 def test_a_failing_task(caplog: pytest.LogCaptureFixture) -> None:

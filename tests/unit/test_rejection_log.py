@@ -8,13 +8,7 @@ import pytest
 
 from logd.access.rejection_log import MAX_KINDS, MAX_LINES, PERIOD_S, RejectionLog
 from logd.errors import BadTopic, LogdError, NotFound, UnknownCommand
-
-
-class Clock:
-    now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.support.clock import Clock
 
 
 @pytest.fixture

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import importlib.util
 import json
 import random
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from types import ModuleType
@@ -34,25 +32,16 @@ from logd.web.elasticsearch import BulkRequest as Bulk
 from logd.web.ingestion import parse_messages
 from logd.web.loki import parse_streams as loki
 from logd.web.request_body import BodyMemory, collect, inflate
+from tests.unit.compiled import source
 
 MAX_BYTES = 8 << 20
 JSON = "application/json"
 
 
-def without_the_compiled_part() -> ModuleType:
-    """logd.web.json_parser as it is where nothing could be compiled."""
-    spec = importlib.util.spec_from_file_location("uncompiled_json", logd.web.json_parser.__file__)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "logd._native", None)
-        patch.delattr("logd._native", raising=False)
-        spec.loader.exec_module(module)
-    return module
-
-
-FORMS = {"as installed": logd.web.json_parser, "uncompiled": without_the_compiled_part()}
+FORMS = {
+    "as installed": logd.web.json_parser,
+    "uncompiled": source("web.json_parser", native=False),
+}
 VALUES = st.recursive(
     st.none() | st.integers() | st.text(st.characters(blacklist_categories=["Cs"])),
     lambda inner: st.lists(inner) | st.dictionaries(st.text('ab[]{},"\\ '), inner),

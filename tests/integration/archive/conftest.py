@@ -16,8 +16,6 @@ from tests.support.daemon import Daemon, running
 # Runs are short: Java's quick compiler and a collector without threads halve the time of a start.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-LONG = os.environ.get("LOGD_LONG") == "1"
-
 
 def why_not() -> str | None:
     try:
@@ -27,7 +25,7 @@ def why_not() -> str | None:
 
         from pyspark_logd.spark_session import java_problem
     except ImportError as error:
-        return f"{error}; `make pipeline` installs it"
+        return f"{error}; `make archive` installs it"
     return java_problem()
 
 

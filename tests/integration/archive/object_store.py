@@ -13,7 +13,7 @@ _numbers = count(1)
 
 class ObjectServer:
     def __init__(self) -> None:
-        server = pytest.importorskip("moto.server", reason="no moto; `make pipeline` installs it")
+        server = pytest.importorskip("moto.server", reason="no moto; `make archive` installs it")
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self._server: Any = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
 

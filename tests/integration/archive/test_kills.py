@@ -14,9 +14,10 @@ from logd.archive.object_stores import open_store
 from logd.archive.selection import TimeWindow
 from tests.integration.archive import old_topics
 from tests.integration.archive.commands import HANG_S, killed_at, killed_when
-from tests.integration.archive.conftest import LONG, Start
+from tests.integration.archive.conftest import Start
 from tests.integration.archive.reading import archived, check, contents, files
 from tests.support.daemon import running
+from tests.support.long_run import LONG
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if LONG else 2 * HANG_S)]  # Spark starts
 

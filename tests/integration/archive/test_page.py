@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.archive.commands import HANG_S
-from tests.integration.archive.conftest import LONG
 from tests.integration.docs.test_docs import fences
 from tests.support.daemon import ROOT, Daemon
+from tests.support.long_run import LONG
 
 ELSEWHERE = ("pip install", "s3://", "spark-submit")  # what a test cannot paste
 

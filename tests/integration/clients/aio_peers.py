@@ -1,7 +1,4 @@
-"""Who the clients talk to: a daemon in memory that can be told what to do wrong, and a proxy.
-
-Both run in threads, so that blocking clients can be driven from the test's own.
-"""
+"""A daemon in memory that can be told to answer wrongly, in threads of the test's own process."""
 
 from __future__ import annotations
 
@@ -10,68 +7,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import IO, Self
+from contextlib import contextmanager
+from typing import IO
 
 from logd.batch import body_sum, encode_body, encode_header, split_body
-from logd.wire.addresses import parse_address
+from tests.support.listener import Listener
 
 HANG_UP = b"hang up"  # instead of an answer
 LOSE = b"lose"  # do it, and hang up before the answer
-
-
-class Listener:
-    """Accepts connections and gives each a thread; ends them all when it is closed."""
-
-    def __init__(self, family: socket.AddressFamily = socket.AF_INET) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0), family=family)
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._sockets: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._accept)]
-        self._lock = threading.Lock()
-        self._threads[0].start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._threads[0].join()
-        self._listener.close()
-        self.cut()
-        for thread in self._threads[1:]:
-            thread.join()
-
-    def cut(self) -> None:
-        """End all connections there are."""
-        with self._lock:
-            sockets, self._sockets = self._sockets, []
-        for one in sockets:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                connection = self._listener.accept()[0]
-                self._keep(connection)
-                self._start(self._serve_and_close, connection)
-
-    def _keep(self, connection: socket.socket) -> None:
-        with self._lock:
-            self._sockets.append(connection)
-
-    def _start(self, call: Callable[..., None], *words: object) -> None:
-        thread = threading.Thread(target=call, args=words)
-        self._threads.append(thread)
-        thread.start()
-
-    def _serve_and_close(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError):
-            self._serve(connection)
-
-    def _serve(self, connection: socket.socket) -> None:
-        raise NotImplementedError
 
 
 class Fake(Listener):
@@ -209,40 +152,6 @@ class Fake(Listener):
 
 def text(body: str) -> bytes:
     return b"TEXT %d\r\n%s" % (len(body), body.encode())
-
-
-class Proxy(Listener):
-    """Between a client and a daemon; `cut()` ends what there is, `target` can be moved.
-
-    `cuts` has, for the next connections in turn, after how many bytes from the daemon each ends.
-    """
-
-    def __init__(self, target: str, cuts: list[int] | None = None) -> None:
-        self.target, self.cuts, self.cut_count = target, cuts or [], 0
-        super().__init__()
-
-    def _serve(self, connection: socket.socket) -> None:
-        left = self.cuts.pop(0) if self.cuts else None
-        with socket.create_connection(parse_address(self.target), 10) as there:
-            self._keep(there)
-            upward = threading.Thread(target=self._copy, args=(connection, there, None))
-            upward.start()
-            self._copy(there, connection, left)
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-            upward.join()
-
-    def _copy(self, source: socket.socket, sink: socket.socket, left: int | None) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536 if left is None else min(65536, left) or 1):
-                if left == 0:
-                    self.cut_count += 1
-                    break
-                sink.sendall(data)
-                left = None if left is None else left - len(data)
-        for side in (source, sink) if left == 0 else (sink,):
-            with suppress(OSError):
-                side.shutdown(socket.SHUT_RDWR if left == 0 else socket.SHUT_WR)
 
 
 @contextmanager

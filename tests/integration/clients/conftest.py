@@ -1,4 +1,4 @@
-"""Options and fixtures of the client tests."""
+"""Fixtures of the client tests."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import secrets
 
 import pytest
 
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.import_plugin("tests.support.survivals")
+from tests.support.long_run import LONG
 
 
 @pytest.fixture(scope="session")
 def times() -> int:
     """How many times as much as usual is to be tried."""
-    return 10 if os.environ.get("LOGD_LONG") else 1
+    return 25 if LONG else 1
 
 
 @pytest.fixture

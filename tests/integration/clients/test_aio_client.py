@@ -14,7 +14,8 @@ from logd.errors import LogdError, NotFound, TooLarge
 from logd.wire.addresses import ConnectionLost
 from logd.wire.commands import PING
 from tests.integration.clients.aio_kinds import Kind, on_loops, run
-from tests.integration.clients.aio_peers import HANG_UP, Fake, Listener
+from tests.integration.clients.aio_peers import HANG_UP, Fake
+from tests.support.listener import Listener
 
 
 class Deaf(Listener):

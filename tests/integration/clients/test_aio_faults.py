@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 from pathlib import Path
 
@@ -16,10 +15,11 @@ import pytest
 from logd.aio import Client, Reader, Writer
 from logd.wire.addresses import ConnectionLost
 from tests.integration.clients.aio_kinds import Kind, on_loops, run
-from tests.integration.clients.aio_peers import Proxy
 from tests.support.daemon import Daemon, running
+from tests.support.long_run import LONG
+from tests.support.proxy import Proxy, cuts
 
-ROUNDS = 40 if os.environ.get("LOGD_LONG") else 2
+ROUNDS = 40 if LONG else 2
 MESSAGES, FAULTS = 3000, 15
 
 
@@ -59,7 +59,7 @@ async def disturb(daemon: Daemon, proxy: Proxy, chance: random.Random) -> None:
     for _ in range(FAULTS):
         await asyncio.sleep(chance.uniform(0.01, 0.2))
         if chance.random() < 0.7:
-            proxy.cuts = [chance.randrange(3000) for _ in range(chance.randrange(3))]
+            proxy.plan = cuts(*(chance.randrange(3000) for _ in range(chance.randrange(3))))
             proxy.cut()
         else:
             await asyncio.to_thread(daemon.kill)

@@ -33,7 +33,8 @@ from logd.wire.addresses import ConnectionLost
 from logd.wire.commands import CursorInfo, PartitionInfo, Pushed, TopicInfo
 from logd.wire.requests import At
 from tests.integration.clients.aio_kinds import Kind, each, on_each, on_one, opened, run, value
-from tests.integration.clients.aio_peers import HANG_UP, LOSE, Fake, Proxy, nobody, text
+from tests.integration.clients.aio_peers import HANG_UP, LOSE, Fake, nobody, text
+from tests.support.proxy import Proxy, cuts
 
 OK = b"OK\r\n"
 LIMIT_S = 0.5  # of silence
@@ -166,7 +167,7 @@ def test_a_reply_that_ends_early(kind: Kind, size: int) -> None:
             with pytest.raises(ConnectionLost, match=middle):
                 await value(client.read("app"))
 
-    with Fake([b"x" * 100]) as peer, Proxy(peer.address, [size]) as proxy:
+    with Fake([b"x" * 100]) as peer, Proxy(peer.address, cuts(size)) as proxy:
         run(kind, scenario)
 
 
@@ -307,7 +308,7 @@ def test_cut_at_any_byte_of_the_replies(kind: Kind, size: int) -> None:
             for message in MESSAGES:
                 await value(w.write(message))
 
-    with Fake() as peer, Proxy(peer.address, [size, 200]) as proxy:
+    with Fake() as peer, Proxy(peer.address, cuts(size, 200)) as proxy:
         run(kind, scenario)
         assert peer.messages == MESSAGES
 
@@ -413,7 +414,7 @@ def test_exactly_what_was_asked_for(
 @on_each
 @pytest.mark.parametrize("size", range(0, 330, 37))
 def test_reading_over_a_cut_at_any_byte(kind: Kind, size: int) -> None:
-    with numbered(1, 2, 3, 1, 5) as peer, Proxy(peer.address, [200, size, size]) as proxy:
+    with numbered(1, 2, 3, 1, 5) as peer, Proxy(peer.address, cuts(200, size, size)) as proxy:
         found = run(kind, lambda kind: offsets(kind, proxy.address, "app"))
         assert found == list(range(12))
 

@@ -11,7 +11,8 @@ import pytest
 from logd.aio import Client, Reader
 from logd.errors import LogdError, NotFound
 from tests.integration.clients.aio_kinds import Kind, on_loops, run
-from tests.integration.clients.aio_peers import Fake, Proxy
+from tests.integration.clients.aio_peers import Fake
+from tests.support.proxy import Proxy, cuts
 
 
 def numbered(*counts: int) -> Fake:
@@ -54,7 +55,7 @@ def test_cancelled_at_any_turn_of_the_loop(kind: Kind) -> None:
 
     async def scenario(kind: Kind) -> None:
         for turns in range(0, 40, 3):
-            proxy.cuts = [60, 90, 40, 300]
+            proxy.plan = cuts(60, 90, 40, 300)
             async with Reader(proxy.address, "app") as reader:
                 found: list[int] = []
                 for _ in range(5):

@@ -24,7 +24,8 @@ from logd.errors import BadRequest, Internal, LogdError
 from logd.wire.addresses import ConnectionLost
 from logd.wire.requests import Push
 from tests.integration.clients.aio_kinds import HANG_S, Kind, on_loops, run
-from tests.integration.clients.aio_peers import LOSE, Fake, Proxy, nobody
+from tests.integration.clients.aio_peers import LOSE, Fake, nobody
+from tests.support.proxy import Proxy, cuts
 
 MESSAGES = [b"message %d" % n for n in range(60)]
 PROMPT_S = 10.0  # far above what it takes
@@ -345,7 +346,7 @@ def test_what_one_life_could_not_send_the_next_one_does(
         assert writer.spool is not None
         assert writer.spool.acknowledged == writer.spool.last
 
-    with nobody() as empty, Fake() as peer, Proxy(peer.address, [75, 90]) as proxy:
+    with nobody() as empty, Fake() as peer, Proxy(peer.address, cuts(75, 90)) as proxy:
         run(kind, scenario)
         assert peer.messages == MESSAGES
 

@@ -11,11 +11,11 @@ import pytest
 from tests.integration.clients.test_writer_faults import ENOUGH_S, killing, lengthy
 from tests.support.daemon import lasting_address, messages, running
 from tests.support.forwarding_process import TOPIC, Program, Shipper
-from tests.support.proxy import Proxy
+from tests.support.proxy import Proxy, random_faults
 
-LINE_FAULTS = 150
-DAEMON_KILLS = 20
-FORWARDER_KILLS = 20
+LINE_FAULTS = 60
+DAEMON_KILLS = 8
+FORWARDER_KILLS = 8
 
 
 @pytest.mark.slow
@@ -29,7 +29,7 @@ def test_each_line_once_and_in_order(
     path = tmp_path / "app.log"
     with (
         daemon,
-        Proxy(address, random.Random(rng.random())) as proxy,
+        Proxy(address, random_faults(random.Random(rng.random()))) as proxy,
         Shipper(tmp_path, proxy.address, str(path)) as shipper,
         Program(path) as program,
     ):

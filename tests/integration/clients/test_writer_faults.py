@@ -6,7 +6,6 @@ acceptable here. The order is that of each writer.
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -22,15 +21,16 @@ from logd import Writer
 from logd.client.delivery import Loss
 from tests.integration.clients.spooling import batch
 from tests.support.daemon import HANG_S, ROOT, Daemon, lasting_address, messages, running
-from tests.support.proxy import Proxy
+from tests.support.long_run import LONG
+from tests.support.proxy import Proxy, random_faults
 
-LINE_FAULTS = 120
-DAEMON_KILLS = 30
-PROGRAM_KILLS = 50
+LINE_FAULTS = 80
+DAEMON_KILLS = 12
+PROGRAM_KILLS = 15
 WRITERS = 4
 ENOUGH_S = 600.0  # only against waiting for ever; a quiet machine needs a fraction of it
 # Two minutes on a busy machine, which is too near to what a test has otherwise.
-lengthy = pytest.mark.timeout(0 if os.environ.get("LOGD_LONG") else 2 * ENOUGH_S)
+lengthy = pytest.mark.timeout(0 if LONG else 2 * ENOUGH_S)
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def test_each_message_once_and_in_order(
     rng = random.Random(seed)
     address = lasting_address()
     daemon = running(tmp_path, "--host", address, fsync="interval")
-    with daemon, Proxy(address, random.Random(rng.random())) as proxy:
+    with daemon, Proxy(address, random_faults(random.Random(rng.random()))) as proxy:
         babblers = [Babbler(n, proxy.address, random.Random(rng.random())) for n in range(WRITERS)]
         with killing(daemon, proxy, rng, DAEMON_KILLS * times) as kills:
             enough = proxy.wait_for(
@@ -172,7 +172,7 @@ def test_a_program_that_is_killed_itself(
     rng = random.Random(seed)
     address = lasting_address()
     daemon = running(tmp_path, "--host", address, fsync="interval")
-    with daemon, Proxy(address, random.Random(rng.random())) as proxy:
+    with daemon, Proxy(address, random_faults(random.Random(rng.random()))) as proxy:
         program = Program(proxy.address, tmp_path / "spool")
         said = 0
         with killing(daemon, proxy, rng, PROGRAM_KILLS * times // 2) as kills:

@@ -2,7 +2,7 @@
 
     calls = read_calls(output, data_dir)
     first_sync = next(call for call in calls if call.name == "fdatasync")
-    victim.start(*kill_before(target))
+    daemon.start(*kill_before(target))
 
 A call has a start and an end, as numbers that can be compared: with threads, one may start while
 another is still under way. Paths are relative to the data directory; calls on other files, or on

@@ -1,68 +1,40 @@
-"""Options and fixtures of the fault tests."""
+"""Fixtures of the fault tests."""
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.integration.faults.images import why_no_loop_mount, why_no_tmpfs
-from tests.integration.faults.nursery import Nursery
-from tests.integration.faults.victim import Victim, why_no_strace
+from tests.integration.faults.traced_daemon import TracedDaemon, why_no_strace
+from tests.support.long_run import LONG
 from tests.support.network_links import why_no_namespace
 
 WhyNot = Callable[[str], str]
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="inject many more faults; takes an hour")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.import_plugin("tests.support.survivals")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    skipped = Counter(
-        report.longrepr[2].removeprefix("Skipped: ")
-        for report in terminalreporter.getreports("skipped")
-        if "tests/integration/faults" in report.nodeid and isinstance(report.longrepr, tuple)
-    )
-    for reason, count in sorted(skipped.items()):
-        terminalreporter.line(f"not tried by {count} tests: {reason}")
-
-
 @pytest.fixture(scope="session")
-def long(pytestconfig: pytest.Config) -> bool:
+def long() -> bool:
     """Is this the long run?"""
-    return bool(pytestconfig.getoption("--long", default=False)) or bool(
-        os.environ.get("LOGD_LONG")
-    )
-
-
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as made:
-        yield made
+    return LONG
 
 
 @pytest.fixture
-def make_victim(nursery: Nursery) -> Iterator[Callable[..., Victim]]:
-    """Daemons that are ended with the test: `make_victim(tmp_path / "data", fsync="always")`."""
-    made: list[Victim] = []
+def make_daemon() -> Iterator[Callable[..., TracedDaemon]]:
+    """Daemons that are ended with the test: `make_daemon(tmp_path / "data", fsync="always")`."""
+    made: list[TracedDaemon] = []
 
-    def make(data_dir: Path, **settings: object) -> Victim:
-        made.append(Victim(nursery, data_dir, **settings))
+    def make(data_dir: Path, **settings: object) -> TracedDaemon:
+        made.append(TracedDaemon(data_dir, **settings))
         return made[-1]
 
     try:
         yield make
     finally:
-        for victim in made:
-            victim.__exit__()
+        for daemon in made:
+            daemon.__exit__()
 
 
 @pytest.fixture(scope="session")

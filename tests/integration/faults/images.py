@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from tests.integration.faults.victim import Victim
+    from tests.integration.faults.traced_daemon import TracedDaemon
 
 _EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32)
 _BALLAST = "ballast"
@@ -74,17 +74,17 @@ class Ext4(Mounted):
     def mount(self) -> None:
         _run("mount", "-t", "ext4", "-o", self._options, str(self._image), str(self.place))
 
-    def crash(self, victim: Victim) -> None:
+    def crash(self, daemon: TracedDaemon) -> None:
         """Cut the power under the daemon, and give what is left of the files back to it.
 
         A machine without power says nothing more. The daemon would: while ext4 shuts down a sync
         can return 0 although its data is lost (583 of them in 1,023 crashes of a program that does
         nothing but append and fdatasync, all of them after this call had begun).
         """
-        victim.freeze()
+        daemon.freeze()
         self.shut_down()
-        if victim.is_running:
-            victim.kill()
+        if daemon.is_running:
+            daemon.kill()
         self.unmount()
         self.mount()
 

@@ -1,11 +1,11 @@
 """What was acknowledged must be there afterwards: in order, once, and whole.
 
     ledger = Ledger(random.Random(seed))
-    with ledger.load(victim):
+    with ledger.load(daemon):
         ledger.wait_answers(100)
-        victim.kill()
-    victim.start()
-    ledger.verify(victim)
+        daemon.kill()
+    daemon.start()
+    ledger.verify(daemon)
 
 What a READ once showed counts like an acknowledgement.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tests.integration.faults.reading import Broken, Log, read_all
-from tests.integration.faults.victim import Victim
+from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.integration.faults.writers import ID, Follower, Sent, Writer
 from tests.support.daemon import HANG_S
 
@@ -48,15 +48,15 @@ class Ledger:
     # -- pushing --------------------------------------------------------------------------------
 
     @contextmanager
-    def load(self, victim: Victim) -> Iterator[None]:
+    def load(self, daemon: TracedDaemon) -> Iterator[None]:
         """Push from all connections; at the end of the block wait for what is still in flight."""
         stop = threading.Event()
         threads = [
-            threading.Thread(target=writer.write, args=(victim.address, stop, self._tell))
+            threading.Thread(target=writer.write, args=(daemon.address, stop, self._tell))
             for writer in self.writers.values()
         ]
         followers = [
-            threading.Thread(target=follower.follow, args=(victim.address, stop))
+            threading.Thread(target=follower.follow, args=(daemon.address, stop))
             for follower in self.followers
         ]
         for thread in threads + followers:
@@ -120,7 +120,7 @@ class Ledger:
     # -- looking --------------------------------------------------------------------------------
 
     def verify(
-        self, victim: Victim, promised: Callable[[Sent], bool] | None = None
+        self, daemon: TracedDaemon, promised: Callable[[Sent], bool] | None = None
     ) -> dict[str, list[Sent]]:
         """Read everything and compare.
 
@@ -130,7 +130,7 @@ class Ledger:
         """
         problems = [problem for writer in self.writers.values() for problem in writer.problems]
         lost: dict[str, list[Sent]] = {}
-        with victim.client() as client:
+        with daemon.client() as client:
             topics = {info.topic for info in client.topics()}
             for topic in sorted({writer.topic for writer in self.writers.values()}):
                 log = read_all(client, topic) if topic in topics else Log(0, [])
@@ -139,7 +139,7 @@ class Ledger:
                 lost[topic] = self._compare(topic, log, promised, problems)
         if problems:
             shown = "\n".join(problems[:20])
-            raise Broken(f"{len(problems)} broken promises:\n{shown}\n{victim.log}")
+            raise Broken(f"{len(problems)} broken promises:\n{shown}\n{daemon.log}")
         return lost
 
     def mark_durable(self) -> None:

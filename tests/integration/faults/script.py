@@ -17,7 +17,7 @@ from logd.wire.addresses import ConnectionLost
 from logd.wire.commands import Pushed
 from logd.wire.requests import Push
 from tests.integration.faults.reading import Broken, read_all
-from tests.integration.faults.victim import Victim
+from tests.integration.faults.traced_daemon import TracedDaemon
 
 SETTINGS = {"partition_bytes": 300}  # a roll after two pushes
 _ORDER = ("app", "app", "other", "app", "app", "app")
@@ -33,11 +33,11 @@ class Script:
         self.acknowledged: dict[tuple[str, int], Pushed] = {}
         self.refused: list[str] = []  # with what code
 
-    def run(self, victim: Victim) -> bool:
+    def run(self, daemon: TracedDaemon) -> bool:
         """Push until all is acknowledged, or the daemon is gone: was it all?"""
         numbers = dict.fromkeys(TOPICS, 0)
         try:
-            with victim.client() as client:
+            with daemon.client() as client:
                 for topic, message in _PUSHES:
                     numbers[topic] += 1
                     body = message + b"\n"
@@ -56,9 +56,9 @@ class Script:
             raise Broken(f"{topic}: push {number} was answered with {pushed}")
         self.acknowledged[topic, number] = pushed
 
-    def check(self, victim: Victim) -> None:
+    def check(self, daemon: TracedDaemon) -> None:
         """All that was acknowledged is there, and what is there is a beginning of the whole."""
-        with victim.client() as client:
+        with daemon.client() as client:
             there = {info.topic for info in client.topics()}
             logs = {topic: read_all(client, topic).messages for topic in there}
             faulted = int(client.stats()["faulted_topics"])
@@ -66,32 +66,32 @@ class Script:
             got = logs.get(topic, [])
             due = max((n for other, n in self.acknowledged if other == topic), default=0)
             if got != wanted[: len(got)] or len(got) < due or faulted:
-                raise Broken(f"{topic}: {due} acknowledged, {got} found\n{victim.log}")
+                raise Broken(f"{topic}: {due} acknowledged, {got} found\n{daemon.log}")
 
-    def complete(self, victim: Victim) -> None:
+    def complete(self, daemon: TracedDaemon) -> None:
         """Start, look, do the rest, stop; then all is there and the stop was clean."""
-        victim.start()
-        self.check(victim)
-        if not self.run(victim):
-            raise Broken(f"could not go on: {self.refused}\n{victim.log}")
-        if victim.stop() != 0:
-            raise Broken(f"could not stop\n{victim.log}")
-        victim.start()
-        self.check(victim)
-        if victim.has_recovered:
-            raise Broken(f"the stop was not clean\n{victim.log}")
-        victim.stop()
+        daemon.start()
+        self.check(daemon)
+        if not self.run(daemon):
+            raise Broken(f"could not go on: {self.refused}\n{daemon.log}")
+        if daemon.stop() != 0:
+            raise Broken(f"could not stop\n{daemon.log}")
+        daemon.start()
+        self.check(daemon)
+        if daemon.has_recovered:
+            raise Broken(f"the stop was not clean\n{daemon.log}")
+        daemon.stop()
 
 
-def run_and_stop(victim: Victim, script: Script) -> int:
+def run_and_stop(daemon: TracedDaemon, script: Script) -> int:
     """The whole script and a clean stop, as far as it gets; the exit code."""
     try:
-        victim.wait_ready()
+        daemon.wait_ready()
     except AssertionError:
-        return victim.wait_ended()
-    if script.run(victim) or victim.is_running:
-        victim.process.send_signal(signal.SIGTERM)  # type: ignore[union-attr]
-    return victim.wait_ended()
+        return daemon.wait_ended()
+    if script.run(daemon) or daemon.is_running:
+        daemon.process.send_signal(signal.SIGTERM)  # type: ignore[union-attr]
+    return daemon.wait_ended()
 
 
 def side_by_side(work: Callable[[T], R], items: list[T], threads: int = 3) -> list[R]:

@@ -16,9 +16,9 @@ import pytest
 from logd import Client
 from tests.integration.faults.calls import CHANGES, READS, SYNCS, WRITES, Call, read_calls, trace
 from tests.integration.faults.reading import wait_until
-from tests.integration.faults.victim import Victim
+from tests.integration.faults.traced_daemon import TracedDaemon
 
-Make = Callable[..., Victim]
+Make = Callable[..., TracedDaemon]
 _MODES = ("never", "interval", "batches", "always")
 _APP = "topics/app"
 _ZERO = f"{_APP}/{0:020d}.log"
@@ -59,15 +59,17 @@ def in_order(*calls: Call) -> bool:
     return all(a.ended < b.started for a, b in pairwise(calls))
 
 
-def traced(tmp_path: Path, victim: Victim, do: Callable[[Client], object] | None = None) -> Calls:
+def traced(
+    tmp_path: Path, daemon: TracedDaemon, do: Callable[[Client], object] | None = None
+) -> Calls:
     """A run from its first call to its clean stop."""
     output = tmp_path / "calls"
-    victim.start(*trace(*CHANGES, *READS), output=output)
+    daemon.start(*trace(*CHANGES, *READS), output=output)
     if do is not None:
-        with victim.client() as client:
+        with daemon.client() as client:
             do(client)
-    assert victim.stop() == 0
-    return Calls(read_calls(output, victim.data_dir))
+    assert daemon.stop() == 0
+    return Calls(read_calls(output, daemon.data_dir))
 
 
 def push(client: Client, count: int = 1) -> None:
@@ -78,8 +80,8 @@ def push(client: Client, count: int = 1) -> None:
 # -- a topic is made ----------------------------------------------------------------------------
 
 
-def test_a_new_topic_is_on_disk_before_its_first_answer(tmp_path: Path, make_victim: Make) -> None:
-    calls = traced(tmp_path, make_victim(tmp_path / "data", fsync="always"), push)
+def test_a_new_topic_is_on_disk_before_its_first_answer(tmp_path: Path, make_daemon: Make) -> None:
+    calls = traced(tmp_path, make_daemon(tmp_path / "data", fsync="always"), push)
     hidden = "topics/.new-app"
     rename = calls.one("rename", hidden)
     for name in ("meta.json", "checkpoint"):
@@ -93,11 +95,11 @@ def test_a_new_topic_is_on_disk_before_its_first_answer(tmp_path: Path, make_vic
 
 
 def test_the_directories_above_are_on_disk_before_the_first_answer(
-    tmp_path: Path, make_victim: Make
+    tmp_path: Path, make_daemon: Make
 ) -> None:
     """Each new directory is an entry in the one above it."""
-    victim = make_victim(tmp_path / "a" / "data", fsync="always")
-    traced(tmp_path, victim, push)
+    daemon = make_daemon(tmp_path / "a" / "data", fsync="always")
+    traced(tmp_path, daemon, push)
     calls = Calls(read_calls(tmp_path / "calls", tmp_path))
     answer = calls.answers()[0]
     for made, above in (("a", "."), ("a/data", "a"), ("a/data/topics", "a/data")):
@@ -107,9 +109,9 @@ def test_the_directories_above_are_on_disk_before_the_first_answer(
 
 
 def test_with_always_each_answer_comes_after_a_sync_of_what_it_answers(
-    tmp_path: Path, make_victim: Make
+    tmp_path: Path, make_daemon: Make
 ) -> None:
-    calls = traced(tmp_path, make_victim(tmp_path / "data", fsync="always"), lambda c: push(c, 5))
+    calls = traced(tmp_path, make_daemon(tmp_path / "data", fsync="always"), lambda c: push(c, 5))
     assert len(calls.answers()) == 5
     for offset, answer in enumerate(calls.answers()):
         write = calls.one(WRITES, _ZERO, f'"BATCH {offset} ')
@@ -121,10 +123,10 @@ def test_with_always_each_answer_comes_after_a_sync_of_what_it_answers(
 
 @pytest.mark.parametrize("fsync", _MODES)
 def test_a_roll_finishes_the_old_file_before_the_new_ones_first_byte(
-    tmp_path: Path, make_victim: Make, fsync: str
+    tmp_path: Path, make_daemon: Make, fsync: str
 ) -> None:
-    victim = make_victim(tmp_path / "data", fsync=fsync, partition_bytes=100)
-    calls = traced(tmp_path, victim, lambda client: push(client, 4))
+    daemon = make_daemon(tmp_path / "data", fsync=fsync, partition_bytes=100)
+    calls = traced(tmp_path, daemon, lambda client: push(client, 4))
     for old in range(3):
         old_log, new_log = f"{_APP}/{old:020d}.log", f"{_APP}/{old + 1:020d}.log"
         last = calls.find(WRITES, old_log)[-1]
@@ -145,13 +147,13 @@ def test_a_roll_finishes_the_old_file_before_the_new_ones_first_byte(
 
 @pytest.mark.parametrize("fsync", _MODES)
 def test_the_clean_flag_is_cleared_on_disk_before_a_runs_first_write(
-    tmp_path: Path, make_victim: Make, fsync: str
+    tmp_path: Path, make_daemon: Make, fsync: str
 ) -> None:
-    victim = make_victim(tmp_path / "data", fsync=fsync)
-    with victim.start().client() as client:
+    daemon = make_daemon(tmp_path / "data", fsync=fsync)
+    with daemon.start().client() as client:
         push(client)
-    assert victim.stop() == 0
-    calls = traced(tmp_path, victim, push)
+    assert daemon.stop() == 0
+    calls = traced(tmp_path, daemon, push)
     checkpoint = f"{_APP}/checkpoint"
     cleared = calls.find(WRITES, checkpoint)[0]
     assert "clean=0" in cleared.text
@@ -161,9 +163,9 @@ def test_the_clean_flag_is_cleared_on_disk_before_a_runs_first_write(
 
 @pytest.mark.parametrize("fsync", _MODES)
 def test_a_stop_is_called_clean_only_when_all_is_on_disk(
-    tmp_path: Path, make_victim: Make, fsync: str
+    tmp_path: Path, make_daemon: Make, fsync: str
 ) -> None:
-    calls = traced(tmp_path, make_victim(tmp_path / "data", fsync=fsync), lambda c: push(c, 3))
+    calls = traced(tmp_path, make_daemon(tmp_path / "data", fsync=fsync), lambda c: push(c, 3))
     last = calls.find(WRITES, _ZERO)[-1]
     clean = calls.one(WRITES, f"{_APP}/checkpoint", "clean=1")
     assert in_order(last, calls.find("fdatasync", _ZERO, after=last)[0], clean)
@@ -175,14 +177,14 @@ def test_a_stop_is_called_clean_only_when_all_is_on_disk(
 # -- a partition is deleted ---------------------------------------------------------------------
 
 
-def test_retention_notes_what_goes_before_it_goes(tmp_path: Path, make_victim: Make) -> None:
-    victim = make_victim(tmp_path / "data", partition_bytes=100, max_partitions=2)
+def test_retention_notes_what_goes_before_it_goes(tmp_path: Path, make_daemon: Make) -> None:
+    daemon = make_daemon(tmp_path / "data", partition_bytes=100, max_partitions=2)
 
     def fill_and_wait(client: Client) -> None:
         push(client, 4)
         wait_until(client, "app", lambda: client.topics()[0].first == 2)
 
-    calls = traced(tmp_path, victim, fill_and_wait)
+    calls = traced(tmp_path, daemon, fill_and_wait)
     deleted = calls.find("unlink", rf"{_APP}/\d+\.log")
     assert [call.path for call in deleted] == [f"{_APP}/{n:020d}.log" for n in (0, 1)]
     for number, unlink in enumerate(deleted):
@@ -205,20 +207,20 @@ def _first(checkpoint: Call) -> int:
 # -- a recovery ---------------------------------------------------------------------------------
 
 
-def crashed(tmp_path: Path, make_victim: Make, torn: bytes) -> Victim:
-    victim = make_victim(tmp_path / "data")
-    with victim.start().client() as client:
+def crashed(tmp_path: Path, make_daemon: Make, torn: bytes) -> TracedDaemon:
+    daemon = make_daemon(tmp_path / "data")
+    with daemon.start().client() as client:
         push(client, 3)
-    victim.kill()
-    with victim.log_files("app")[-1].open("ab") as log:
+    daemon.kill()
+    with daemon.log_files("app")[-1].open("ab") as log:
         log.write(torn)
-    return victim
+    return daemon
 
 
 def test_a_recovery_reads_what_is_on_disk_and_not_what_is_cached(
-    tmp_path: Path, make_victim: Make
+    tmp_path: Path, make_daemon: Make
 ) -> None:
-    calls = traced(tmp_path, crashed(tmp_path, make_victim, b""))
+    calls = traced(tmp_path, crashed(tmp_path, make_daemon, b""))
     sync = calls.find("fdatasync", _ZERO)[0]
     drop = calls.one("fadvise64", _ZERO, "POSIX_FADV_DONTNEED")
     assert in_order(sync, drop, calls.find(READS[:-1], _ZERO)[0])
@@ -230,15 +232,15 @@ def test_a_recovery_reads_what_is_on_disk_and_not_what_is_cached(
 
 
 def test_the_names_that_a_start_finds_are_on_disk_before_its_first_answer(
-    tmp_path: Path, make_victim: Make
+    tmp_path: Path, make_daemon: Make
 ) -> None:
     """A kill may have come between the rename that made a topic and its sync."""
-    calls = traced(tmp_path, crashed(tmp_path, make_victim, b""), push)
+    calls = traced(tmp_path, crashed(tmp_path, make_daemon, b""), push)
     assert in_order(calls.find("fsync", "topics")[0], calls.answers()[0])
 
 
-def test_a_torn_tail_is_safe_elsewhere_before_it_is_cut(tmp_path: Path, make_victim: Make) -> None:
-    calls = traced(tmp_path, crashed(tmp_path, make_victim, b"BATCH 3 1 10"))
+def test_a_torn_tail_is_safe_elsewhere_before_it_is_cut(tmp_path: Path, make_daemon: Make) -> None:
+    calls = traced(tmp_path, crashed(tmp_path, make_daemon, b"BATCH 3 1 10"))
     quarantine = f"{_APP}/quarantine"
     cut = calls.one("ftruncate", _ZERO)
     mkdir = calls.one("mkdir", quarantine)
@@ -258,11 +260,11 @@ def test_a_torn_tail_is_safe_elsewhere_before_it_is_cut(tmp_path: Path, make_vic
 
 @pytest.mark.parametrize("torn", [b"", b"BATCH 3 1 10"], ids=["sound", "torn"])
 def test_what_is_renamed_is_synced_before_and_its_directory_after(
-    tmp_path: Path, make_victim: Make, torn: bytes
+    tmp_path: Path, make_daemon: Make, torn: bytes
 ) -> None:
-    victim = crashed(tmp_path, make_victim, torn)
-    victim.settings["partition_bytes"] = 100
-    calls = traced(tmp_path, victim, lambda client: push(client, 4))
+    daemon = crashed(tmp_path, make_daemon, torn)
+    daemon.settings["partition_bytes"] = 100
+    calls = traced(tmp_path, daemon, lambda client: push(client, 4))
     renames = calls.find("rename", f"{_APP}/.*")
     assert len(renames) >= 4
     for rename in renames:
@@ -273,10 +275,10 @@ def test_what_is_renamed_is_synced_before_and_its_directory_after(
         assert calls.find("fsync", _APP, after=rename), rename.path
 
 
-def test_nothing_but_these_calls_changes_a_file(tmp_path: Path, make_victim: Make) -> None:
+def test_nothing_but_these_calls_changes_a_file(tmp_path: Path, make_daemon: Make) -> None:
     """The other tests hit what is listed here; a new way to write wants to be listed, too."""
-    victim = make_victim(tmp_path / "data", partition_bytes=100, max_partitions=2)
-    calls = traced(tmp_path, victim, lambda client: push(client, 4))
+    daemon = make_daemon(tmp_path / "data", partition_bytes=100, max_partitions=2)
+    calls = traced(tmp_path, daemon, lambda client: push(client, 4))
     used = {call.name for call in calls.all if call.path != "socket"} - set(READS)
     known = {"openat", "mkdir", "rename", "unlink", "pwritev", "pwritev2", "pwrite64", *SYNCS}
     assert used <= known

@@ -22,11 +22,11 @@ from tests.integration.faults.calls import CHANGES, SYNCS, WRITES, Call, read_ca
 from tests.integration.faults.images import Ext4, Tmpfs
 from tests.integration.faults.reading import wait_until
 from tests.integration.faults.script import side_by_side
-from tests.integration.faults.victim import Victim
+from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.support.daemon import HANG_S
 
-Make = Callable[..., Victim]
-KILLS = 80
+Make = Callable[..., TracedDaemon]
+KILLS = 40
 LONG_KILLS = 1000
 _MODES = ("never", "interval", "batches", "always")
 _MESSAGES = 1000
@@ -42,8 +42,8 @@ class Gone(Exception):
 class Asker:
     """A line to the daemon: a command, then the first line of its reply."""
 
-    def __init__(self, victim: Victim) -> None:
-        host, _, port = victim.address.rpartition(":")
+    def __init__(self, daemon: TracedDaemon) -> None:
+        host, _, port = daemon.address.rpartition(":")
         try:
             self._socket = socket.create_connection((host, int(port)), HANG_S)
         except OSError:
@@ -76,13 +76,13 @@ class Asker:
         self._socket.close()
 
 
-def push_messages(victim: Victim) -> None:
-    with victim.client() as client:
+def push_messages(daemon: TracedDaemon) -> None:
+    with daemon.client() as client:
         client.push("app", [b"x"] * _MESSAGES)
 
 
-def places(victim: Victim) -> dict[str, int]:
-    with Asker(victim) as asker:
+def places(daemon: TracedDaemon) -> dict[str, int]:
+    with Asker(daemon) as asker:
         return asker.rows()
 
 
@@ -98,8 +98,8 @@ class Committer:
         self.may_be: list[int | None] = [None]  # if one was under way at the end, it too
         self.answers = 0
 
-    def run(self, victim: Victim, enough: threading.Event) -> None:
-        with contextlib.suppress(Gone), Asker(victim) as asker:
+    def run(self, daemon: TracedDaemon, enough: threading.Event) -> None:
+        with contextlib.suppress(Gone), Asker(daemon) as asker:
             while not enough.is_set():
                 self.commit(asker)
 
@@ -120,9 +120,9 @@ class Committer:
 
 
 @contextmanager
-def load(victim: Victim, committers: list[Committer]) -> Iterator[None]:
+def load(daemon: TracedDaemon, committers: list[Committer]) -> Iterator[None]:
     enough = threading.Event()
-    threads = [threading.Thread(target=c.run, args=(victim, enough)) for c in committers]
+    threads = [threading.Thread(target=c.run, args=(daemon, enough)) for c in committers]
     for thread in threads:
         thread.start()
     try:
@@ -146,29 +146,29 @@ def wait_answers(committers: list[Committer], count: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fsync", _MODES)
 def test_no_acknowledged_commit_is_lost_by_a_kill(
-    tmp_path: Path, make_victim: Make, long: bool, survived: Counter[str], fsync: str
+    tmp_path: Path, make_daemon: Make, long: bool, survived: Counter[str], fsync: str
 ) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    victim = make_victim(
+    daemon = make_daemon(
         tmp_path / "data", fsync=fsync, fsync_interval="20ms", fsync_batches=10
     ).start()
-    push_messages(victim)
+    push_messages(daemon)
     committers = [Committer(f"c{n}", seed + n) for n in range(6)]
     for _ in range((LONG_KILLS if long else KILLS) // len(_MODES)):
-        with load(victim, committers):
+        with load(daemon, committers):
             wait_answers(committers, rng.randrange(1, 150))
-            victim.kill()
-        victim.start()
-        found = places(victim)
+            daemon.kill()
+        daemon.start()
+        found = places(daemon)
         for committer in committers:
             committer.verify(found)
         survived[f"kill -9 under a load of commits, fsync={fsync}"] += 1
-    assert victim.stop() == 0
-    victim.start()
-    assert not victim.has_recovered, victim.log
-    found = places(victim)
+    assert daemon.stop() == 0
+    daemon.start()
+    assert not daemon.has_recovered, daemon.log
+    found = places(daemon)
     for committer in committers:
         committer.verify(found)
 
@@ -178,21 +178,21 @@ def test_no_acknowledged_commit_is_lost_by_a_kill(
 @pytest.mark.parametrize("mount", ["", "data=writeback,nodelalloc"])
 @pytest.mark.parametrize("fsync", _MODES)
 def test_a_power_cut_takes_no_more_than_the_mode_allows(
-    tmp_path: Path, make_victim: Make, survived: Counter[str], fsync: str, mount: str
+    tmp_path: Path, make_daemon: Make, survived: Counter[str], fsync: str, mount: str
 ) -> None:
     """No cursor disappears, none stands above next, and with always each is at its last commit."""
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     rng = random.Random(seed)
     with Ext4(tmp_path / "disk", mount) as image:
-        victim = make_victim(
+        daemon = make_daemon(
             image.place / "data", fsync=fsync, fsync_interval="30ms", fsync_batches=10
         ).start()
-        push_messages(victim)
-        assert victim.stop() == 0  # in every mode they are on disk now
-        victim.start()
+        push_messages(daemon)
+        assert daemon.stop() == 0  # in every mode they are on disk now
+        daemon.start()
         for life in range(5):
-            with Asker(victim) as asker:
+            with Asker(daemon) as asker:
                 history = [0]
                 asker.ask("COMMIT app a 0")
                 asker.ask(f"COMMIT app made{life} {life}")  # and with it all that was before
@@ -200,14 +200,14 @@ def test_a_power_cut_takes_no_more_than_the_mode_allows(
                     history.append(history[-1] + 1)
                     assert asker.ask(f"COMMIT app a {history[-1]}").startswith("OK ")
                 synced = _synced_to(asker, history[-1]) if rng.random() < 0.5 else 0
-                with victim.client() as client:
+                with daemon.client() as client:
                     client.push("app", [b"new"])
                     end = int(client.stats("app")["next"])
                 assert asker.ask(f"COMMIT app end {end}") == f"OK {end} 0"
-            image.crash(victim)
-            with victim.start().client() as client:
+            image.crash(daemon)
+            with daemon.start().client() as client:
                 next_ = int(client.stats("app")["next"])
-            found = places(victim)
+            found = places(daemon)
             assert {f"made{n}" for n in range(life + 1)} <= found.keys()
             assert max(found.values()) <= next_
             lost = history[-1] - found["a"]
@@ -234,14 +234,14 @@ def _synced_to(asker: Asker, offset: int) -> int:
 # -- at each call ---------------------------------------------------------------------------------
 
 
-def script(victim: Victim) -> list[tuple[str, str]]:
+def script(daemon: TracedDaemon) -> list[tuple[str, str]]:
     """Each command and its answer, until the daemon is gone."""
     done: list[tuple[str, str]] = []
     commands = [
         "COMMIT app a 1", "COMMIT app a 2", "COMMIT app b 1", "COMMIT app b 2", "COMMIT app a 3",
         "COMMIT app b -", "COMMIT app a 4",
     ]  # fmt: skip
-    with contextlib.suppress(Gone), Asker(victim) as asker:
+    with contextlib.suppress(Gone), Asker(daemon) as asker:
         for command in commands:
             done.append((command, ""))
             done[-1] = command, asker.ask(command)
@@ -263,9 +263,9 @@ def after(done: list[tuple[str, str]]) -> list[dict[str, int]]:
 @pytest.mark.usefixtures("strace")
 @pytest.mark.parametrize("fsync", ["never", "always"])
 def test_a_kill_in_front_of_each_call(
-    tmp_path: Path, make_victim: Make, survived: Counter[str], fsync: str
+    tmp_path: Path, make_daemon: Make, survived: Counter[str], fsync: str
 ) -> None:
-    model = make_victim(tmp_path / "model", fsync=fsync).start()
+    model = make_daemon(tmp_path / "model", fsync=fsync).start()
     push_messages(model)
     with model.attached(*trace(*CHANGES), output=tmp_path / "calls"):
         assert after(script(model)) == [{"a": 4}]
@@ -277,17 +277,17 @@ def test_a_kill_in_front_of_each_call(
         return any(kill_once(number, attempt) for attempt in range(_TRIES))
 
     def kill_once(number: int, attempt: int) -> bool:
-        victim = make_victim(tmp_path / f"{number}-{attempt}", fsync=fsync).start()
-        push_messages(victim)
-        with victim.attached(*found[number].inject(victim.data_dir, "signal=SIGKILL")):
-            done = script(victim)
+        daemon = make_daemon(tmp_path / f"{number}-{attempt}", fsync=fsync).start()
+        push_messages(daemon)
+        with daemon.attached(*found[number].inject(daemon.data_dir, "signal=SIGKILL")):
+            done = script(daemon)
             if done[-1][1]:
-                victim.process.send_signal(signal.SIGTERM)  # type: ignore[union-attr]
-            was_hit = victim.wait_ended() == -signal.SIGKILL
-        victim.start()
-        assert places(victim) in after(done), (found[number], done)
+                daemon.process.send_signal(signal.SIGTERM)  # type: ignore[union-attr]
+            was_hit = daemon.wait_ended() == -signal.SIGKILL
+        daemon.start()
+        assert places(daemon) in after(done), (found[number], done)
         survived["kill -9 in front of each call of commits"] += was_hit
-        victim.kill()
+        daemon.kill()
         return was_hit
 
     hits = side_by_side(kill, list(range(len(found))))
@@ -296,10 +296,10 @@ def test_a_kill_in_front_of_each_call(
 
 @pytest.mark.usefixtures("strace")
 def test_a_kill_in_front_of_each_call_of_a_recovery(
-    tmp_path: Path, make_victim: Make, survived: Counter[str]
+    tmp_path: Path, make_daemon: Make, survived: Counter[str]
 ) -> None:
     """The next start ends in the same cursors, and what was not sound is still somewhere, once."""
-    before = make_victim(tmp_path / "before", fsync="always").start()
+    before = make_daemon(tmp_path / "before", fsync="always").start()
     push_messages(before)
     assert after(script(before)) == [{"a": 4}]
     before.kill()
@@ -307,10 +307,10 @@ def test_a_kill_in_front_of_each_call_of_a_recovery(
     with (before.topic_dir("app") / "cursors").open("ab") as file:
         file.write(torn)
 
-    def copy(name: str) -> Victim:
-        victim = make_victim(tmp_path / name)
-        shutil.copytree(before.data_dir, victim.data_dir)
-        return victim
+    def copy(name: str) -> TracedDaemon:
+        daemon = make_daemon(tmp_path / name)
+        shutil.copytree(before.data_dir, daemon.data_dir)
+        return daemon
 
     model = copy("model")
     model.start(*trace(*CHANGES), output=tmp_path / "calls").kill()
@@ -319,14 +319,14 @@ def test_a_kill_in_front_of_each_call_of_a_recovery(
     assert {"openat", "rename", "mkdir", "fsync"} < {target.call for target in found}
 
     def kill(number: int) -> None:
-        victim = copy(f"{number}")
-        victim.launch(*found[number].inject(victim.data_dir, "signal=SIGKILL"))
-        victim.wait_ended()
-        victim.start()
-        assert places(victim) == {"a": 4}, found[number]
-        copies = [path.read_bytes() for path in victim.topic_dir("app").glob("quarantine/*")]
+        daemon = copy(f"{number}")
+        daemon.launch_traced(*found[number].inject(daemon.data_dir, "signal=SIGKILL"))
+        daemon.wait_ended()
+        daemon.start()
+        assert places(daemon) == {"a": 4}, found[number]
+        copies = [path.read_bytes() for path in daemon.topic_dir("app").glob("quarantine/*")]
         assert copies == [torn], found[number]
-        victim.kill()
+        daemon.kill()
         survived["kill -9 in front of each call of a recovery of cursors"] += 1
 
     side_by_side(kill, list(range(len(found))))
@@ -335,14 +335,14 @@ def test_a_kill_in_front_of_each_call_of_a_recovery(
 @pytest.mark.usefixtures("strace")
 @pytest.mark.parametrize("fsync", _MODES)
 def test_each_sync_comes_before_the_answer_that_relies_on_it(
-    tmp_path: Path, make_victim: Make, fsync: str
+    tmp_path: Path, make_daemon: Make, fsync: str
 ) -> None:
-    victim = make_victim(tmp_path / "data", fsync=fsync, fsync_interval="60s").start()
-    push_messages(victim)
-    with victim.attached(*trace(*CHANGES), output=tmp_path / "calls"):
-        assert after(script(victim)) == [{"a": 4}]
-        assert victim.stop() == 0
-    calls = [c for c in read_calls(tmp_path / "calls", victim.data_dir) if not c.failed]
+    daemon = make_daemon(tmp_path / "data", fsync=fsync, fsync_interval="60s").start()
+    push_messages(daemon)
+    with daemon.attached(*trace(*CHANGES), output=tmp_path / "calls"):
+        assert after(script(daemon)) == [{"a": 4}]
+        assert daemon.stop() == 0
+    calls = [c for c in read_calls(tmp_path / "calls", daemon.data_dir) if not c.failed]
     answers = [c for c in calls if c.path == "socket" and '"OK' in c.text]
     assert len(answers) == 7
 
@@ -373,14 +373,14 @@ def test_each_sync_comes_before_the_answer_that_relies_on_it(
 
 @pytest.mark.parametrize("fsync", ["interval", "always"])
 def test_without_room_the_old_place_stays(
-    tmp_path: Path, make_victim: Make, why_not: Callable[[str], str], fsync: str
+    tmp_path: Path, make_daemon: Make, why_not: Callable[[str], str], fsync: str
 ) -> None:
     if reason := why_not("tmpfs"):
         pytest.skip(reason)
     with Tmpfs(tmp_path / "disk", 512) as disk:
-        victim = make_victim(disk.place / "data", fsync=fsync).start()
-        push_messages(victim)
-        with Asker(victim) as asker:
+        daemon = make_daemon(disk.place / "data", fsync=fsync).start()
+        push_messages(daemon)
+        with Asker(daemon) as asker:
             asker.ask("COMMIT app a 1")
             told = {"a": 1}
             disk.fill()
@@ -395,85 +395,85 @@ def test_without_room_the_old_place_stays(
             assert asker.ask("COMMIT app new 1").startswith("ERR no-space ")
             assert refused
             assert asker.rows() == told
-            with victim.client() as client:
+            with daemon.client() as client:
                 assert client.read("app", 0, 1).messages == _MESSAGES
-            victim.kill()
-            victim.start()
-            assert places(victim) == told
+            daemon.kill()
+            daemon.start()
+            assert places(daemon) == told
         disk.make_room()
-        with Asker(victim) as asker:
+        with Asker(daemon) as asker:
             assert asker.ask("COMMIT app a 7") == f"OK 7 {_MESSAGES - 7}"
             assert asker.ask("COMMIT app new 8") == f"OK 8 {_MESSAGES - 8}"
-        victim.kill()
-        victim.start()
-        assert places(victim) == {"a": 7, "new": 8}
+        daemon.kill()
+        daemon.start()
+        assert places(daemon) == {"a": 7, "new": 8}
 
 
-def test_a_write_that_is_cut_short_leaves_nothing_behind(tmp_path: Path, make_victim: Make) -> None:
-    victim = make_victim(tmp_path / "data").start()
-    push_messages(victim)
-    path = victim.topic_dir("app") / "cursors"
-    with Asker(victim) as asker:
+def test_a_write_that_is_cut_short_leaves_nothing_behind(tmp_path: Path, make_daemon: Make) -> None:
+    daemon = make_daemon(tmp_path / "data").start()
+    push_messages(daemon)
+    path = daemon.topic_dir("app") / "cursors"
+    with Asker(daemon) as asker:
         asker.ask("COMMIT app a 1")
         before = path.read_bytes()
         limit = (len(before) + 10, resource.RLIM_INFINITY)
-        resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, limit)
+        resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, limit)
         assert asker.ask("COMMIT app a 2").startswith("ERR no-space ")
         assert path.read_bytes() == before
         no_limit = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-        resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, no_limit)
+        resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, no_limit)
         assert asker.ask("COMMIT app a 3").startswith("OK 3 ")
-    victim.kill()
-    victim.start()
-    assert places(victim) == {"a": 3}
+    daemon.kill()
+    daemon.start()
+    assert places(daemon) == {"a": 3}
 
 
 @pytest.mark.usefixtures("strace")
 @pytest.mark.parametrize("fsync", ["interval", "batches", "always"])
 def test_a_sync_that_fails_ends_the_daemon(
-    tmp_path: Path, make_victim: Make, survived: Counter[str], fsync: str
+    tmp_path: Path, make_daemon: Make, survived: Counter[str], fsync: str
 ) -> None:
-    victim = make_victim(
+    daemon = make_daemon(
         tmp_path / "data", fsync=fsync, fsync_interval="10ms", fsync_batches=1
     ).start()
-    push_messages(victim)
-    with Asker(victim) as asker:
+    push_messages(daemon)
+    with Asker(daemon) as asker:
         asker.ask("COMMIT app a 1")
-        with victim.attached(
-            "-P", str(victim.topic_dir("app") / "cursors"), "-e", "inject=fdatasync:error=EIO"
+        with daemon.attached(
+            "-P", str(daemon.topic_dir("app") / "cursors"), "-e", "inject=fdatasync:error=EIO"
         ):
             if fsync == "always":
                 with pytest.raises(Gone):
                     asker.ask("COMMIT app a 2")
             else:
                 assert asker.ask("COMMIT app a 2").startswith("OK 2 ")
-            assert victim.wait_ended() == 1
-    assert "topic app: fdatasync: Input/output error" in victim.log
-    victim.start()
-    assert places(victim)["a"] in (1, 2)
+            assert daemon.wait_ended() == 1
+    assert "topic app: fdatasync: Input/output error" in daemon.log
+    daemon.start()
+    assert places(daemon)["a"] in (1, 2)
     survived[f"failed fdatasync of cursors, fsync={fsync}"] += 1
 
 
 @pytest.mark.usefixtures("strace")
-def test_a_slow_commit_holds_up_nobody_else(tmp_path: Path, make_victim: Make) -> None:
+def test_a_slow_commit_holds_up_nobody_else(tmp_path: Path, make_daemon: Make) -> None:
     """While its sync takes its time, pushes to the same topic and all else go on."""
-    victim = make_victim(tmp_path / "data", fsync="always").start()
-    push_messages(victim)
-    with Asker(victim) as asker, victim.client() as client:
+    daemon = make_daemon(tmp_path / "data", fsync="always").start()
+    push_messages(daemon)
+    with Asker(daemon) as asker, daemon.client() as client:
         asker.ask("COMMIT app a 1")
-        path = str(victim.topic_dir("app") / "cursors")
+        path = str(daemon.topic_dir("app") / "cursors")
         answers: list[str] = []
 
         def commit(offset: int) -> threading.Thread:
             def ask() -> None:
-                with Asker(victim) as own:
+                with Asker(daemon) as own:
                     answers.append(own.ask(f"COMMIT app a {offset}"))
 
             thread = threading.Thread(target=ask)
             thread.start()
             return thread
 
-        with victim.attached("-P", path, "-e", "inject=fdatasync:delay_enter=20000000"):
+        with daemon.attached("-P", path, "-e", "inject=fdatasync:delay_enter=20000000"):
             threads = [commit(2)]
             wait_until(client, "app", lambda: " a 2 " in Path(path).read_text())
             threads += [commit(3), commit(3)]

@@ -15,7 +15,7 @@ from logd import Client
 from logd.errors import Busy
 from logd.wire.addresses import parse_address
 from tests.integration.faults.reading import wait_until
-from tests.integration.faults.victim import Victim
+from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.support.network_links import Link
 
 _IDLE_S = 5.0  # in which a busy machine opens all the lines
@@ -31,26 +31,26 @@ def link(namespace: None) -> Iterator[Link]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("namespace")
 def test_connections_behind_a_cut_link_are_closed(
-    link: Link, tmp_path: Path, make_victim: Callable[..., Victim], survived: Counter[str]
+    link: Link, tmp_path: Path, make_daemon: Callable[..., TracedDaemon], survived: Counter[str]
 ) -> None:
-    victim = make_victim(
+    daemon = make_daemon(
         tmp_path / "data",
         host=f"{link.there}:0",
         idle_timeout=_IDLE_S,
         request_timeout=_IDLE_S,
         max_connections=6,
     )
-    victim.namespace = link.namespace
-    victim.start()
+    daemon.namespace = link.namespace
+    daemon.start()
     with ExitStack() as stack:
         with link.far_side():
-            observer = stack.enter_context(victim.client())
+            observer = stack.enter_context(daemon.client())
         for _ in range(20):
             observer.push("large", [_LARGE])
         observer.push("app", [b"before"])  # to make a topic may take the disk a while
-        lines = _open_lines(victim, stack)
+        lines = _open_lines(daemon, stack)
         wait_until(observer, "large", lambda: _connections(observer) == 1 + len(lines))
-        with victim.client() as one_more, pytest.raises(Busy):
+        with daemon.client() as one_more, pytest.raises(Busy):
             one_more.ping()
         link.cut()
         cut_s = time.monotonic()
@@ -59,7 +59,7 @@ def test_connections_behind_a_cut_link_are_closed(
         wait_until(observer, "large", lambda: _connections(observer) == 1)
         assert time.monotonic() - cut_s < _IDLE_S + 10.0
         link.mend()
-        with victim.client() as client:
+        with daemon.client() as client:
             assert client.push("app", [b"after"]).messages == 1
     survived["connections behind a cut link"] += len(lines)
 
@@ -68,7 +68,7 @@ def _connections(client: Client) -> int:
     return int(client.stats()["connections"])
 
 
-def _open_lines(victim: Victim, stack: ExitStack) -> dict[str, socket.socket]:
+def _open_lines(daemon: TracedDaemon, stack: ExitStack) -> dict[str, socket.socket]:
     """One connection for each thing it may be busy with."""
     requests = {
         "nothing, after a push": b"PUSH app 2\r\na\n",
@@ -82,7 +82,7 @@ def _open_lines(victim: Victim, stack: ExitStack) -> dict[str, socket.socket]:
         line = socket.socket()
         stack.callback(line.close)
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        line.connect(parse_address(victim.address))
+        line.connect(parse_address(daemon.address))
         line.sendall(request)
         lines[what] = line
     assert lines["nothing, after a push"].recv(100) == b"OK 1 1\r\n"
@@ -90,12 +90,12 @@ def _open_lines(victim: Victim, stack: ExitStack) -> dict[str, socket.socket]:
 
 
 def test_without_a_fault_a_busy_connection_outlives_the_idle_timeout(
-    tmp_path: Path, make_victim: Callable[..., Victim]
+    tmp_path: Path, make_daemon: Callable[..., TracedDaemon]
 ) -> None:
     """What the test above relies on: it is the silence that closes a connection."""
     idle_s = 3.0  # more than a busy machine keeps anybody waiting
-    victim = make_victim(tmp_path / "data", idle_timeout=idle_s).start()
-    with victim.client() as client:
+    daemon = make_daemon(tmp_path / "data", idle_timeout=idle_s).start()
+    with daemon.client() as client:
         start_s = time.monotonic()
         while time.monotonic() - start_s < 2.5 * idle_s:
             _exchange(client)

@@ -17,9 +17,9 @@ import pytest
 from tests.integration.faults.calls import CHANGES, SYNCS, Target, read_calls, targets, trace
 from tests.integration.faults.ledger import Ledger
 from tests.integration.faults.script import SETTINGS, Script, run_and_stop, side_by_side
-from tests.integration.faults.victim import Victim
+from tests.integration.faults.traced_daemon import TracedDaemon
 
-Make = Callable[..., Victim]
+Make = Callable[..., TracedDaemon]
 _REASON = re.compile(r"(fdatasync|fsync).*Input/output error")
 _SOON_S = 10.0  # a second is promised; a busy machine may need longer
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strace")]
@@ -27,11 +27,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strace")]
 
 @pytest.mark.parametrize("fsync", ["always", "never"])
 def test_each_sync_of_a_short_life_fails(
-    tmp_path: Path, make_victim: Make, survived: Counter[str], fsync: str
+    tmp_path: Path, make_daemon: Make, survived: Counter[str], fsync: str
 ) -> None:
     """Files and directories, in pushes, rolls and the stop."""
     settings = SETTINGS | {"fsync": fsync}
-    model = make_victim(tmp_path / "model", **settings).start()
+    model = make_daemon(tmp_path / "model", **settings).start()
     with model.attached(*trace(*CHANGES), output=tmp_path / "calls"):
         assert run_and_stop(model, Script()) == 0
     found = targets(read_calls(tmp_path / "calls", model.data_dir), *SYNCS)
@@ -39,20 +39,20 @@ def test_each_sync_of_a_short_life_fails(
 
     def fail(target: Target) -> None:
         number = found.index(target)
-        victim = make_victim(tmp_path / f"{number}", **settings).start()
+        daemon = make_daemon(tmp_path / f"{number}", **settings).start()
         output = tmp_path / f"{number}.calls"
         script = Script()
-        injected = target.inject(victim.data_dir, "error=EIO")
-        with victim.attached(*injected, *trace(*CHANGES), output=output):
+        injected = target.inject(daemon.data_dir, "error=EIO")
+        with daemon.attached(*injected, *trace(*CHANGES), output=output):
             started_s = time.monotonic()
-            code = run_and_stop(victim, script)
+            code = run_and_stop(daemon, script)
             took_s = time.monotonic() - started_s
-        if _failed_once(output, victim, target):
-            assert (code, script.refused) == (1, []), (target, victim.log)
+        if _failed_once(output, daemon, target):
+            assert (code, script.refused) == (1, []), (target, daemon.log)
             assert took_s < _SOON_S
-            _check_reason(victim)
+            _check_reason(daemon)
             survived[f"failed {target.call}, fsync={fsync}"] += 1
-        script.complete(victim)
+        script.complete(daemon)
 
     side_by_side(fail, found)
     assert survived[f"failed fdatasync, fsync={fsync}"] > 5
@@ -60,73 +60,73 @@ def test_each_sync_of_a_short_life_fails(
 
 
 def test_each_sync_of_a_recovery_fails(
-    tmp_path: Path, make_victim: Make, survived: Counter[str]
+    tmp_path: Path, make_daemon: Make, survived: Counter[str]
 ) -> None:
     """The start stops, with the reason, and the next one finds all there is."""
 
-    def crashed(name: str) -> tuple[Victim, Script]:
-        victim, script = make_victim(tmp_path / name, **SETTINGS).start(), Script()
-        assert script.run(victim)
-        victim.kill()
-        with victim.log_files("app")[-1].open("ab") as log:
+    def crashed(name: str) -> tuple[TracedDaemon, Script]:
+        daemon, script = make_daemon(tmp_path / name, **SETTINGS).start(), Script()
+        assert script.run(daemon)
+        daemon.kill()
+        with daemon.log_files("app")[-1].open("ab") as log:
             log.write(b"BATCH 5 1 10")
-        return victim, script
+        return daemon, script
 
     model, _ = crashed("model")
     model.start(*trace(*CHANGES), output=tmp_path / "calls").kill()
     found = targets(read_calls(tmp_path / "calls", model.data_dir), *SYNCS)
 
     def fail(target: Target) -> None:
-        victim, script = crashed(f"{found.index(target)}")
+        daemon, script = crashed(f"{found.index(target)}")
         output = tmp_path / f"{found.index(target)}.calls"
-        injected = target.inject(victim.data_dir, "error=EIO")
-        victim.launch(*injected, *trace(*CHANGES), output=output)
-        assert victim.wait_ended(_SOON_S) == 1, (target, victim.log)
-        assert _failed_once(output, victim, target)
-        assert _REASON.search(victim.log), victim.log
+        injected = target.inject(daemon.data_dir, "error=EIO")
+        daemon.launch_traced(*injected, *trace(*CHANGES), output=output)
+        assert daemon.wait_ended(_SOON_S) == 1, (target, daemon.log)
+        assert _failed_once(output, daemon, target)
+        assert _REASON.search(daemon.log), daemon.log
         survived[f"failed {target.call} in a recovery"] += 1
-        script.complete(victim)
+        script.complete(daemon)
 
     side_by_side(fail, found)
 
 
-def test_a_start_that_cannot_sync_says_so_in_one_line(tmp_path: Path, make_victim: Make) -> None:
-    victim = make_victim(tmp_path / "data")
-    with victim.start().client() as client:
+def test_a_start_that_cannot_sync_says_so_in_one_line(tmp_path: Path, make_daemon: Make) -> None:
+    daemon = make_daemon(tmp_path / "data")
+    with daemon.start().client() as client:
         client.push("app", [b"a"])
-    victim.kill()
-    victim.launch("-e", "inject=fdatasync:error=EIO:when=1")
-    assert victim.wait_ended(_SOON_S) == 1
-    _check_reason(victim)
+    daemon.kill()
+    daemon.launch_traced("-e", "inject=fdatasync:error=EIO:when=1")
+    assert daemon.wait_ended(_SOON_S) == 1
+    _check_reason(daemon)
 
 
 @pytest.mark.parametrize("fsync", ["interval", "batches", "always"])
 @pytest.mark.parametrize("nth", [1, 2, 7])
 def test_a_sync_fails_under_load(
-    tmp_path: Path, make_victim: Make, survived: Counter[str], fsync: str, nth: int
+    tmp_path: Path, make_daemon: Make, survived: Counter[str], fsync: str, nth: int
 ) -> None:
     ledger = Ledger(random.Random(nth))
-    victim = make_victim(tmp_path / "data", fsync=fsync, fsync_interval="10ms", fsync_batches=5)
-    with ledger.load(victim.start()):
+    daemon = make_daemon(tmp_path / "data", fsync=fsync, fsync_interval="10ms", fsync_batches=5)
+    with ledger.load(daemon.start()):
         ledger.wait_answers(50)
-    log = victim.log_files("t0")[0].relative_to(victim.data_dir)
+    log = daemon.log_files("t0")[0].relative_to(daemon.data_dir)
     target = Target("fdatasync", str(log), nth)
-    injected = target.inject(victim.data_dir, "error=EIO")
+    injected = target.inject(daemon.data_dir, "error=EIO")
     with (
-        victim.attached(*injected, *trace(*CHANGES), output=tmp_path / "calls"),
-        ledger.load(victim),
+        daemon.attached(*injected, *trace(*CHANGES), output=tmp_path / "calls"),
+        ledger.load(daemon),
     ):
-        assert victim.wait_ended() == 1
-    assert _failed_once(tmp_path / "calls", victim, target)
-    _check_reason(victim)
-    victim.start()
-    ledger.verify(victim)
+        assert daemon.wait_ended() == 1
+    assert _failed_once(tmp_path / "calls", daemon, target)
+    _check_reason(daemon)
+    daemon.start()
+    ledger.verify(daemon)
     survived[f"failed fdatasync under load, fsync={fsync}"] += 1
 
 
-def _failed_once(output: Path, victim: Victim, target: Target) -> bool:
+def _failed_once(output: Path, daemon: TracedDaemon, target: Target) -> bool:
     """Was the call there, the error in it, and no sync of the same file behind it?"""
-    calls = [call for call in read_calls(output, victim.data_dir) if call.name in SYNCS]
+    calls = [call for call in read_calls(output, daemon.data_dir) if call.name in SYNCS]
     failures = [call for call in calls if call.failed == "EIO"]
     if not failures:
         return False
@@ -134,7 +134,7 @@ def _failed_once(output: Path, victim: Victim, target: Target) -> bool:
     return True
 
 
-def _check_reason(victim: Victim) -> None:
+def _check_reason(daemon: TracedDaemon) -> None:
     """One line says what failed and why; a traceback is not a reason."""
-    assert _REASON.search(victim.log), victim.log
-    assert "Traceback" not in victim.log, victim.log
+    assert _REASON.search(daemon.log), daemon.log
+    assert "Traceback" not in daemon.log, daemon.log

@@ -16,9 +16,9 @@ from logd.wire.addresses import ConnectionLost
 from tests.integration.faults.calls import CHANGES, Target, read_calls, targets, trace
 from tests.integration.faults.reading import read_all, wait_until
 from tests.integration.faults.script import SETTINGS, TOPICS, Script, run_and_stop, side_by_side
-from tests.integration.faults.victim import Victim
+from tests.integration.faults.traced_daemon import TracedDaemon
 
-Make = Callable[..., Victim]
+Make = Callable[..., TracedDaemon]
 _TRIES = 5  # strace counts per thread, and which thread does the nth call may differ
 _HALF_A_BATCH = b"BATCH 5 1 101 1700000000000 lines 0123456789abcdef script:5 01234567\r\nhal"
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strace")]
@@ -26,39 +26,39 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strace")]
 
 @pytest.mark.parametrize("fsync", ["always", "never", "interval", "batches"])
 def test_kill_in_a_short_life(
-    tmp_path: Path, make_victim: Make, survived: Counter[str], long: bool, fsync: str
+    tmp_path: Path, make_daemon: Make, survived: Counter[str], long: bool, fsync: str
 ) -> None:
     """Topics made, pushes, rolls, a clean stop."""
     if fsync != "always" and not long:
         pytest.skip("only in the long run: the calls are those of always, less some syncs")
     settings = SETTINGS | {"fsync": fsync}
-    model = make_victim(tmp_path / "model", **settings).start()
+    model = make_daemon(tmp_path / "model", **settings).start()
     with model.attached(*trace(*CHANGES), output=tmp_path / "calls"):
         assert run_and_stop(model, Script()) == 0
     found = targets(read_calls(tmp_path / "calls", model.data_dir))
     assert len(found) > 50
 
     def killed(target: Target, directory: Path) -> bool:
-        victim = make_victim(directory, **settings).start()
+        daemon = make_daemon(directory, **settings).start()
         script = Script()
-        with victim.attached(*target.inject(directory, "signal=SIGKILL")):
-            code = run_and_stop(victim, script)
-        script.complete(victim)
+        with daemon.attached(*target.inject(directory, "signal=SIGKILL")):
+            code = run_and_stop(daemon, script)
+        script.complete(daemon)
         return code == -signal.SIGKILL
 
     _sweep(found, killed, tmp_path, survived, f"a short life, fsync={fsync}")
 
 
-def test_kill_in_the_first_start(tmp_path: Path, make_victim: Make, survived: Counter[str]) -> None:
-    model = make_victim(tmp_path / "model")
+def test_kill_in_the_first_start(tmp_path: Path, make_daemon: Make, survived: Counter[str]) -> None:
+    model = make_daemon(tmp_path / "model")
     model.start(*trace(*CHANGES), output=tmp_path / "calls").kill()
     found = targets(read_calls(tmp_path / "calls", model.data_dir))
 
     def killed(target: Target, directory: Path) -> bool:
-        victim = make_victim(directory, **SETTINGS)
-        victim.launch(*target.inject(directory, "signal=SIGKILL"))
-        code = victim.wait_ended()
-        Script().complete(victim)
+        daemon = make_daemon(directory, **SETTINGS)
+        daemon.launch_traced(*target.inject(directory, "signal=SIGKILL"))
+        code = daemon.wait_ended()
+        Script().complete(daemon)
         return code == -signal.SIGKILL
 
     _sweep(found, killed, tmp_path, survived, "the first start")
@@ -70,23 +70,23 @@ def test_kill_in_the_first_start(tmp_path: Path, make_victim: Make, survived: Co
     ids=["no tail", "zeros", "half a header", "half a body"],
 )
 def test_kill_in_a_recovery(
-    tmp_path: Path, make_victim: Make, survived: Counter[str], torn: bytes
+    tmp_path: Path, make_daemon: Make, survived: Counter[str], torn: bytes
 ) -> None:
     """Killed anywhere and run again, it ends in the same bytes as if left alone."""
-    before = _crashed(tmp_path / "before", make_victim, torn)
-    model = make_victim(_copy(before, tmp_path / "model"), **SETTINGS)
+    before = _crashed(tmp_path / "before", make_daemon, torn)
+    model = make_daemon(_copy(before, tmp_path / "model"), **SETTINGS)
     model.start(*trace(*CHANGES), output=tmp_path / "calls").kill()
     found = targets(read_calls(tmp_path / "calls", model.data_dir))
     wanted = _files(model.data_dir)
-    assert model.stored("app") + torn == make_victim(before).stored("app")
+    assert model.stored("app") + torn == make_daemon(before).stored("app")
     assert sum(name.endswith(".log") for name in wanted) >= 3
     assert [data for name, data in wanted.items() if "quarantine" in name] == [torn][: len(torn)]
 
     def killed(target: Target, directory: Path) -> bool:
-        victim = make_victim(_copy(before, directory), **SETTINGS)
-        victim.launch(*target.inject(directory, "signal=SIGKILL"))
-        code = victim.wait_ended()
-        victim.start().kill()
+        daemon = make_daemon(_copy(before, directory), **SETTINGS)
+        daemon.launch_traced(*target.inject(directory, "signal=SIGKILL"))
+        code = daemon.wait_ended()
+        daemon.start().kill()
         assert _files(directory) == wanted
         return code == -signal.SIGKILL
 
@@ -94,47 +94,47 @@ def test_kill_in_a_recovery(
 
 
 def test_kill_while_retention_deletes(
-    tmp_path: Path, make_victim: Make, survived: Counter[str]
+    tmp_path: Path, make_daemon: Make, survived: Counter[str]
 ) -> None:
     """What is readable starts at the beginning of a file, and the rest is deleted after all."""
-    before = _crashed(tmp_path / "before", make_victim, b"")
-    found = _calls_of_a_deletion(tmp_path, make_victim, before)
+    before = _crashed(tmp_path / "before", make_daemon, b"")
+    found = _calls_of_a_deletion(tmp_path, make_daemon, before)
     assert sum(target.call == "unlink" for target in found) >= 4
 
     def killed(target: Target, directory: Path) -> bool:
-        victim, was_hit = _killed_in_a_deletion(make_victim, _copy(before, directory), target)
-        victim.start()
-        with victim.client() as client:
+        daemon, was_hit = _killed_in_a_deletion(make_daemon, _copy(before, directory), target)
+        daemon.start()
+        with daemon.client() as client:
             assert client.topics("app")[0].first in (0, 2, 4)
             _wait_until_deleted(client)
             for topic, messages in _KEPT.items():
                 assert read_all(client, topic).messages == messages
-        assert victim.stop() == 0
-        assert [path.name for path in victim.log_files("app")] == [f"{4:020d}.log"]
+        assert daemon.stop() == 0
+        assert [path.name for path in daemon.log_files("app")] == [f"{4:020d}.log"]
         return was_hit
 
     _sweep(found, killed, tmp_path, survived, "a deletion", threads=8)
 
 
 def test_a_deletion_that_was_killed_leaves_no_files_behind(
-    tmp_path: Path, make_victim: Make
+    tmp_path: Path, make_daemon: Make
 ) -> None:
-    before = _crashed(tmp_path / "before", make_victim, b"")
+    before = _crashed(tmp_path / "before", make_daemon, b"")
     found = [
         target
-        for target in _calls_of_a_deletion(tmp_path, make_victim, before)
+        for target in _calls_of_a_deletion(tmp_path, make_daemon, before)
         if target.call == "unlink"
     ]
 
     def left(target: Target) -> set[str]:
         directory = _copy(before, tmp_path / f"{found.index(target)}")
-        victim, _ = _killed_in_a_deletion(make_victim, directory, target)
-        victim.start()
-        with victim.client() as client:
+        daemon, _ = _killed_in_a_deletion(make_daemon, directory, target)
+        daemon.start()
+        with daemon.client() as client:
             _wait_until_deleted(client)
-        victim.stop()
+        daemon.stop()
         gone = ("00000000000000000000.", "00000000000000000002.")
-        names = {path.name for path in victim.topic_dir("app").iterdir()}
+        names = {path.name for path in daemon.topic_dir("app").iterdir()}
         # the newest ids of what is deleted stay: they are all that is known of those producers
         return {name for name in names if name.startswith(gone)} - {f"{2:020d}.ids"}
 
@@ -172,12 +172,12 @@ def _sweep(
     assert len(missed) <= len(found) // 20, missed
 
 
-def _crashed(directory: Path, make_victim: Make, torn: bytes) -> Path:
+def _crashed(directory: Path, make_daemon: Make, torn: bytes) -> Path:
     """The files that a daemon leaves when it is killed after the script, with a torn tail."""
-    victim = make_victim(directory, **SETTINGS).start()
-    assert Script().run(victim)
-    victim.kill()
-    with victim.log_files("app")[-1].open("ab") as log:
+    daemon = make_daemon(directory, **SETTINGS).start()
+    assert Script().run(daemon)
+    daemon.kill()
+    with daemon.log_files("app")[-1].open("ab") as log:
         log.write(torn)
     return directory
 
@@ -197,15 +197,15 @@ def _files(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(paths)}
 
 
-def _unlimited(make_victim: Make, directory: Path) -> Victim:
+def _unlimited(make_daemon: Make, directory: Path) -> TracedDaemon:
     """Nothing expires before it is told to: retention is not to come before the tracer."""
     config = directory.with_name(f"{directory.name}.toml")
     config.touch()
-    return make_victim(directory, **SETTINGS, config=config).start()
+    return make_daemon(directory, **SETTINGS, config=config).start()
 
 
-def _calls_of_a_deletion(tmp_path: Path, make_victim: Make, before: Path) -> list[Target]:
-    model = _unlimited(make_victim, _copy(before, tmp_path / "model"))
+def _calls_of_a_deletion(tmp_path: Path, make_daemon: Make, before: Path) -> list[Target]:
+    model = _unlimited(make_daemon, _copy(before, tmp_path / "model"))
     with model.attached(*trace(*CHANGES), output=tmp_path / "calls"):
         model.reload(_DELETING)
         with model.client() as client:
@@ -215,14 +215,14 @@ def _calls_of_a_deletion(tmp_path: Path, make_victim: Make, before: Path) -> lis
 
 
 def _killed_in_a_deletion(
-    make_victim: Make, directory: Path, target: Target
-) -> tuple[Victim, bool]:
-    victim = _unlimited(make_victim, directory)
-    with victim.attached(*target.inject(directory, "signal=SIGKILL")):
-        victim.reload(_DELETING)
-        with contextlib.suppress(ConnectionLost), victim.client() as client:
+    make_daemon: Make, directory: Path, target: Target
+) -> tuple[TracedDaemon, bool]:
+    daemon = _unlimited(make_daemon, directory)
+    with daemon.attached(*target.inject(directory, "signal=SIGKILL")):
+        daemon.reload(_DELETING)
+        with contextlib.suppress(ConnectionLost), daemon.client() as client:
             _wait_until_deleted(client)
-        return victim, victim.stop() == -signal.SIGKILL
+        return daemon, daemon.stop() == -signal.SIGKILL
 
 
 def _wait_until_deleted(client: Client) -> None:

@@ -16,11 +16,11 @@ from logd import Client
 from tests.integration.faults.images import Ext4
 from tests.integration.faults.ledger import Ledger
 from tests.integration.faults.reading import read_all, wait_until
-from tests.integration.faults.victim import Victim
+from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.integration.faults.writers import ID, SUM
 from tests.support.daemon import messages
 
-CRASHES = 50
+CRASHES = 32
 LONG_CRASHES = 1000
 _MODES = ("never", "interval", "batches", "always")
 _MOUNTS = {"default": "", "writeback": "data=writeback,nodelalloc"}
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("loop_mount")]
 @pytest.mark.parametrize("fsync", _MODES)
 def test_a_crash_loses_no_more_than_the_mode_allows(
     tmp_path: Path,
-    make_victim: Callable[..., Victim],
+    make_daemon: Callable[..., TracedDaemon],
     long: bool,
     survived: Counter[str],
     fsync: str,
@@ -47,7 +47,7 @@ def test_a_crash_loses_no_more_than_the_mode_allows(
         seed = secrets.randbits(32)
         print(f"life {life}, seed {seed}")
         with Ext4(tmp_path / f"{life}", _MOUNTS[mount]) as image:
-            living = _Life(image, make_victim, fsync, random.Random(seed))
+            living = _Life(image, make_daemon, fsync, random.Random(seed))
             for _ in range(min(_CRASHES_OF_A_LIFE, crashes - life)):
                 living.crash()
                 survived[f"crash of the operating system, mounted {mount}, fsync={fsync}"] += 1
@@ -58,12 +58,12 @@ def test_a_crash_loses_no_more_than_the_mode_allows(
 @pytest.mark.alone
 @pytest.mark.parametrize("mount", _MOUNTS)
 def test_what_is_older_than_the_interval_and_one_sync_is_kept(
-    tmp_path: Path, make_victim: Callable[..., Victim], survived: Counter[str], mount: str
+    tmp_path: Path, make_daemon: Callable[..., TracedDaemon], survived: Counter[str], mount: str
 ) -> None:
     with Ext4(tmp_path / "disk", _MOUNTS[mount]) as image:
-        victim = make_victim(image.place / "data", fsync="interval", fsync_interval=_INTERVAL_S)
+        daemon = make_daemon(image.place / "data", fsync="interval", fsync_interval=_INTERVAL_S)
         acknowledged_s: list[float] = []
-        with victim.start().client() as client:
+        with daemon.start().client() as client:
             enough_s = math.inf  # some are old enough then, however slow this machine is
             while time.monotonic() < enough_s:
                 client.push("app", [b"%d" % len(acknowledged_s)])
@@ -72,8 +72,8 @@ def test_what_is_older_than_the_interval_and_one_sync_is_kept(
                     enough_s = time.monotonic() + 2 * _INTERVAL_S + 1.5 * _ONE_SYNC_S
                 client.read("app", "next", 1, wait_ms=5)  # a steady pace, not a flood
         crashed_s = time.monotonic()
-        image.crash(victim)
-        with victim.start().client() as client:
+        image.crash(daemon)
+        with daemon.start().client() as client:
             found = read_all(client, "app").messages
         age_s = crashed_s - (2 * _INTERVAL_S + _ONE_SYNC_S)
         promised = sum(at_s < age_s for at_s in acknowledged_s)
@@ -83,18 +83,18 @@ def test_what_is_older_than_the_interval_and_one_sync_is_kept(
 
 
 def test_more_files_than_are_in_memory_can_be_read_at_once(
-    tmp_path: Path, make_victim: Callable[..., Victim]
+    tmp_path: Path, make_daemon: Callable[..., TracedDaemon]
 ) -> None:
     """After a mount nothing is cached, and after a clean stop a start does not read the files."""
     with Ext4(tmp_path / "disk") as image:
-        victim = make_victim(image.place / "data", partition_bytes=1).start()
-        with victim.client() as client:
+        daemon = make_daemon(image.place / "data", partition_bytes=1).start()
+        with daemon.client() as client:
             for n in range(30):
                 client.push("app", [b"%d" % n])
-        assert victim.stop() == 0
+        assert daemon.stop() == 0
         image.unmount()
         image.mount()
-        with victim.start().client() as client:
+        with daemon.start().client() as client:
             got = client.read("app", 0, 30)
         assert messages(bytes(got.data)) == [b"%d" % n for n in range(30)]
 
@@ -107,10 +107,10 @@ class _Life:
     """A file system, the daemon on it, and who pushes."""
 
     def __init__(
-        self, image: Ext4, make_victim: Callable[..., Victim], fsync: str, rng: random.Random
+        self, image: Ext4, make_daemon: Callable[..., TracedDaemon], fsync: str, rng: random.Random
     ) -> None:
         self._image, self._fsync, self._random = image, fsync, rng
-        self._victim = make_victim(
+        self._victim = make_daemon(
             image.place / "data",
             fsync=fsync,
             fsync_interval=_INTERVAL_S,
@@ -125,18 +125,18 @@ class _Life:
 
     def crash(self) -> None:
         """Push, lose power, start again, and look what is left."""
-        victim, ledger = self._victim, self._ledger
+        daemon, ledger = self._victim, self._ledger
         ledger.add_writer(f"t{len(ledger.writers)}", self._random.choice((SUM, ID)))
         epochs = self._epochs()
         if self._fsync in ("interval", "batches") and self._random.random() < 0.5:
-            with ledger.load(victim):
+            with ledger.load(daemon):
                 ledger.wait_answers(self._random.randrange(1, 300))
             self._wait_synced()
-        with ledger.load(victim):
+        with ledger.load(daemon):
             ledger.wait_answers(self._random.randrange(1, 300))
-            self._image.crash(victim)
-        victim.start()
-        lost = ledger.verify(victim, lambda push: push.is_durable or self._fsync == "always")
+            self._image.crash(daemon)
+        daemon.start()
+        lost = ledger.verify(daemon, lambda push: push.is_durable or self._fsync == "always")
         self.lost += sum(map(len, lost.values()))
         if self._fsync == "batches":
             assert all(len(pushes) <= 2 * _BATCHES for pushes in lost.values()), lost
@@ -174,23 +174,23 @@ class _Life:
 
 
 def test_a_hole_behind_the_checkpoint_is_a_torn_tail(
-    tmp_path: Path, make_victim: Callable[..., Victim]
+    tmp_path: Path, make_daemon: Callable[..., TracedDaemon]
 ) -> None:
     """Of what was not synced, a power cut may keep the end, and its index, and lose the middle."""
-    victim = make_victim(tmp_path / "data", fsync="never")
-    with victim.start().client() as client:
+    daemon = make_daemon(tmp_path / "data", fsync="never")
+    with daemon.start().client() as client:
         for n in range(4):
             client.push("app", [b"%d" % n * 5000])
-        unsynced = (victim.topic_dir("app") / "checkpoint").read_bytes()
-    assert victim.stop() == 0  # the index is saved
-    (victim.topic_dir("app") / "checkpoint").write_bytes(unsynced)  # of the run, not of its end
-    log = victim.log_files("app")[0]
+        unsynced = (daemon.topic_dir("app") / "checkpoint").read_bytes()
+    assert daemon.stop() == 0  # the index is saved
+    (daemon.topic_dir("app") / "checkpoint").write_bytes(unsynced)  # of the run, not of its end
+    log = daemon.log_files("app")[0]
     data = bytearray(log.read_bytes())
     hole = data.index(b"2" * 5000)
     data[hole : hole + 100] = bytes(100)
     log.write_bytes(data)
-    with victim.start().client() as client:
-        assert client.stats("app")["damages"] == "0", victim.log
+    with daemon.start().client() as client:
+        assert client.stats("app")["damages"] == "0", daemon.log
         assert read_all(client, "app").messages == [b"0" * 5000, b"1" * 5000]
         assert client.push("app", [b"again"]) == (2, 1)
-    assert len(list(victim.topic_dir("app").glob("quarantine/*"))) == 1
+    assert len(list(daemon.topic_dir("app").glob("quarantine/*"))) == 1

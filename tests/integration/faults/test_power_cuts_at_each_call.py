@@ -20,9 +20,9 @@ import pytest
 from tests.integration.faults.calls import CHANGES, Target, read_calls, targets, trace
 from tests.integration.faults.images import Ext4
 from tests.integration.faults.script import SETTINGS, Script, run_and_stop, side_by_side
-from tests.integration.faults.victim import Victim
+from tests.integration.faults.traced_daemon import TracedDaemon
 
-Make = Callable[..., Victim]
+Make = Callable[..., TracedDaemon]
 _MOUNTS = {"default": "", "writeback": "data=writeback,nodelalloc"}
 _DISKS = 3  # side by side
 _TRIES = 3  # strace counts per thread, and which thread does the nth call may differ
@@ -31,13 +31,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("strace", "loop_mount")]
 
 @pytest.mark.parametrize("mount", _MOUNTS)
 def test_power_cut_in_a_short_life(
-    tmp_path: Path, make_victim: Make, survived: Counter[str], long: bool, mount: str
+    tmp_path: Path, make_daemon: Make, survived: Counter[str], long: bool, mount: str
 ) -> None:
     """With fsync=always nothing that was acknowledged is lost."""
     if mount == "default" and not long:
         pytest.skip("only in the long run: writeback loses more")
     settings = SETTINGS | {"fsync": "always"}
-    model = make_victim(tmp_path / "model", **settings).start()
+    model = make_daemon(tmp_path / "model", **settings).start()
     with model.attached(*trace(*CHANGES), output=tmp_path / "calls"):
         assert run_and_stop(model, Script()) == 0
     found = targets(read_calls(tmp_path / "calls", model.data_dir))
@@ -49,13 +49,13 @@ def test_power_cut_in_a_short_life(
 
         def cut_once(target: Target) -> bool:
             with _taken(free) as disk:
-                victim = make_victim(disk.place / f"{found.index(target)}", **settings).start()
+                daemon = make_daemon(disk.place / f"{found.index(target)}", **settings).start()
                 script = Script()
-                with victim.attached(*target.inject(victim.data_dir, "signal=SIGKILL")):
-                    was_hit = run_and_stop(victim, script) == -signal.SIGKILL
-                disk.crash(victim)
-                script.complete(victim)
-                shutil.rmtree(victim.data_dir)
+                with daemon.attached(*target.inject(daemon.data_dir, "signal=SIGKILL")):
+                    was_hit = run_and_stop(daemon, script) == -signal.SIGKILL
+                disk.crash(daemon)
+                script.complete(daemon)
+                shutil.rmtree(daemon.data_dir)
             survived[f"power cut in front of each call of a short life, mounted {mount}"] += was_hit
             return was_hit
 
@@ -64,16 +64,16 @@ def test_power_cut_in_a_short_life(
 
 @pytest.mark.parametrize("mount", _MOUNTS)
 def test_power_cut_in_a_recovery(
-    tmp_path: Path, make_victim: Make, survived: Counter[str], mount: str
+    tmp_path: Path, make_daemon: Make, survived: Counter[str], mount: str
 ) -> None:
     """The recovery after that ends in the same log, and the torn tail is still somewhere."""
     torn = b"BATCH 5 1 10 half a header"
-    before = make_victim(tmp_path / "before", **SETTINGS).start()
+    before = make_daemon(tmp_path / "before", **SETTINGS).start()
     assert Script().run(before)
     before.kill()
     with before.log_files("app")[-1].open("ab") as log:
         log.write(torn)
-    model = make_victim(tmp_path / "model", **SETTINGS)
+    model = make_daemon(tmp_path / "model", **SETTINGS)
     shutil.copytree(before.data_dir, model.data_dir)
     model.start(*trace(*CHANGES), output=tmp_path / "calls").kill()
     found = targets(read_calls(tmp_path / "calls", model.data_dir))
@@ -84,18 +84,18 @@ def test_power_cut_in_a_recovery(
 
         def cut(target: Target) -> None:
             with _taken(free) as disk:
-                victim = make_victim(disk.place / f"{found.index(target)}", **SETTINGS)
-                shutil.copytree(before.data_dir, victim.data_dir)
+                daemon = make_daemon(disk.place / f"{found.index(target)}", **SETTINGS)
+                shutil.copytree(before.data_dir, daemon.data_dir)
                 disk.unmount()
                 disk.mount()
-                victim.launch(*target.inject(victim.data_dir, "signal=SIGKILL"))
-                victim.wait_ended()
-                disk.crash(victim)
-                victim.start().kill()
-                assert victim.stored("app") == wanted, target
-                copies = victim.topic_dir("app").glob("quarantine/*")
+                daemon.launch_traced(*target.inject(daemon.data_dir, "signal=SIGKILL"))
+                daemon.wait_ended()
+                disk.crash(daemon)
+                daemon.start().kill()
+                assert daemon.stored("app") == wanted, target
+                copies = daemon.topic_dir("app").glob("quarantine/*")
                 assert [path.read_bytes() for path in copies] == [torn], target
-                shutil.rmtree(victim.data_dir)
+                shutil.rmtree(daemon.data_dir)
             survived[f"power cut in front of each call of a recovery, mounted {mount}"] += 1
 
         side_by_side(cut, found, _DISKS)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.faults.ledger import Ledger
-from tests.integration.faults.victim import Victim
+from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.integration.faults.writers import ID, LINE, PLAIN
 
-KILLS = 300
+KILLS = 120
 LONG_KILLS = 5000
 _KILLS_OF_A_LIFE = 10  # then a new directory: each look reads all of it
 _MODES = ("never", "interval", "batches", "always")
@@ -25,7 +25,7 @@ _MODES = ("never", "interval", "batches", "always")
 @pytest.mark.parametrize("fsync", _MODES)
 def test_nothing_acknowledged_is_lost(
     tmp_path: Path,
-    make_victim: Callable[..., Victim],
+    make_daemon: Callable[..., TracedDaemon],
     long: bool,
     survived: Counter[str],
     fsync: str,
@@ -35,7 +35,7 @@ def test_nothing_acknowledged_is_lost(
         seed = secrets.randbits(32)
         print(f"life {life}, seed {seed}")
         rng = random.Random(seed)
-        victim = make_victim(
+        daemon = make_daemon(
             tmp_path / f"{life}",
             fsync=fsync,
             fsync_interval="20ms",
@@ -43,26 +43,26 @@ def test_nothing_acknowledged_is_lost(
             partition_bytes=rng.choice((500, 3000, 20_000)),
         )
         ledger = Ledger(rng)
-        victim.start()
+        daemon.start()
         for _ in range(min(_KILLS_OF_A_LIFE, kills - life)):
-            _kill(victim, ledger, rng)
+            _kill(daemon, ledger, rng)
             survived[f"kill -9 at a random moment, fsync={fsync}"] += 1
-        assert victim.stop() == 0
+        assert daemon.stop() == 0
 
 
-def _kill(victim: Victim, ledger: Ledger, rng: random.Random) -> None:
+def _kill(daemon: TracedDaemon, ledger: Ledger, rng: random.Random) -> None:
     """Push, be killed, now and then once more while still starting, then look what is there."""
     ledger.add_writer(f"t{len(ledger.writers)}", rng.choice((LINE, PLAIN, ID)))
-    with ledger.load(victim):
+    with ledger.load(daemon):
         ledger.wait_answers(rng.randrange(1, 100))
         _moment(rng, 0.002)
-        victim.kill()
+        daemon.kill()
     if rng.random() < 0.2:
-        victim.launch()
+        daemon.launch_traced()
         _moment(rng, 0.02)
-        victim.kill()
-    victim.start()
-    ledger.verify(victim)
+        daemon.kill()
+    daemon.start()
+    ledger.verify(daemon)
 
 
 def _moment(rng: random.Random, longest_s: float) -> None:

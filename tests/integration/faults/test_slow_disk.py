@@ -17,9 +17,9 @@ from logd import Client
 from tests.integration.faults.calls import SYNCS, WRITES, read_calls, trace
 from tests.integration.faults.ledger import Ledger
 from tests.integration.faults.reading import wait_until
-from tests.integration.faults.victim import Victim
+from tests.integration.faults.traced_daemon import TracedDaemon
 
-Make = Callable[..., Victim]
+Make = Callable[..., TracedDaemon]
 _DELAY_S = 2.0
 _SLOW_SYNC = ("-e", f"inject=fdatasync:delay_enter={int(_DELAY_S * 1e6)}")
 
@@ -27,23 +27,23 @@ _SLOW_SYNC = ("-e", f"inject=fdatasync:delay_enter={int(_DELAY_S * 1e6)}")
 @pytest.mark.slow
 @pytest.mark.parametrize("fsync", ["interval", "always"])
 def test_a_daemon_that_stands_still_goes_on(
-    tmp_path: Path, make_victim: Make, long: bool, survived: Counter[str], fsync: str
+    tmp_path: Path, make_daemon: Make, long: bool, survived: Counter[str], fsync: str
 ) -> None:
-    victim = make_victim(
+    daemon = make_daemon(
         tmp_path / "data", fsync=fsync, fsync_interval="100ms", partition_bytes=20_000
     ).start()
     ledger = Ledger(random.Random(1))
-    assert victim.process is not None
-    with ledger.load(victim):
+    assert daemon.process is not None
+    with ledger.load(daemon):
         ledger.wait_answers(100)
-        victim.process.send_signal(signal.SIGSTOP)
+        daemon.process.send_signal(signal.SIGSTOP)
         _stand_still(30 if long else 2)
-        victim.process.send_signal(signal.SIGCONT)
+        daemon.process.send_signal(signal.SIGCONT)
         ledger.wait_stored(20)
-    ledger.verify(victim)
-    victim.kill()
-    victim.start()
-    ledger.verify(victim)
+    ledger.verify(daemon)
+    daemon.kill()
+    daemon.start()
+    ledger.verify(daemon)
     survived[f"SIGSTOP under load, fsync={fsync}"] += 1
 
 
@@ -60,10 +60,10 @@ def _stand_still(seconds: float) -> None:
     ["fdatasync:delay_enter=50000", "fdatasync:delay_exit=50000", "pwritev2:delay_enter=5000"],
 )
 def test_kill_on_a_slow_disk(
-    tmp_path: Path, make_victim: Make, survived: Counter[str], fsync: str, slow: str
+    tmp_path: Path, make_daemon: Make, survived: Counter[str], fsync: str, slow: str
 ) -> None:
     """Pushes wait longer, and nothing is lost."""
-    victim = make_victim(
+    daemon = make_daemon(
         tmp_path / "data",
         fsync=fsync,
         fsync_interval="20ms",
@@ -71,11 +71,11 @@ def test_kill_on_a_slow_disk(
         partition_bytes=20_000,
     ).start()
     ledger = Ledger(random.Random(2))
-    with victim.attached("-e", f"inject={slow}"), ledger.load(victim):
+    with daemon.attached("-e", f"inject={slow}"), ledger.load(daemon):
         ledger.wait_answers(100)
-        victim.kill()
-    victim.start()
-    ledger.verify(victim)
+        daemon.kill()
+    daemon.start()
+    ledger.verify(daemon)
     survived["kill -9 on a slow disk"] += 1
 
 
@@ -89,12 +89,12 @@ def test_kill_on_a_slow_disk(
     ids=["interval", "batches"],
 )
 def test_pushes_wait_when_syncs_fall_behind(
-    tmp_path: Path, make_victim: Make, survived: Counter[str], settings: dict[str, object]
+    tmp_path: Path, make_daemon: Make, survived: Counter[str], settings: dict[str, object]
 ) -> None:
     """A push that is held is answered when a sync has ended, and not before."""
-    victim = make_victim(tmp_path / "data", **settings).start()
-    slow = victim.attached(*_SLOW_SYNC, *trace(*SYNCS, *WRITES), output=tmp_path / "calls")
-    with victim.client() as client, victim.client() as observer:
+    daemon = make_daemon(tmp_path / "data", **settings).start()
+    slow = daemon.attached(*_SLOW_SYNC, *trace(*SYNCS, *WRITES), output=tmp_path / "calls")
+    with daemon.client() as client, daemon.client() as observer:
         client.push("app", [b"first"])
         with slow, _Pusher(client) as pusher:
             held, stats = _wait_held(observer, pusher)
@@ -108,7 +108,7 @@ def test_pushes_wait_when_syncs_fall_behind(
                 lambda: pusher.answered > held and pusher.longest_s > 0.5 * _DELAY_S,
             )
         assert int(observer.stats("app")["next"]) == 1 + pusher.answered
-    calls = read_calls(tmp_path / "calls", victim.data_dir)
+    calls = read_calls(tmp_path / "calls", daemon.data_dir)
     answers = [call for call in calls if call.path == "socket" and '"OK ' in call.text]
     syncs = [call for call in calls if call.name == "fdatasync" and call.path.endswith(".log")]
     before, after = answers[held], answers[held + 1]  # of the push that was held: the first is 0
@@ -119,14 +119,14 @@ def test_pushes_wait_when_syncs_fall_behind(
 @pytest.mark.alone
 @pytest.mark.usefixtures("strace")
 def test_a_slow_sync_holds_up_no_other_topic_and_no_reader(
-    tmp_path: Path, make_victim: Make, survived: Counter[str]
+    tmp_path: Path, make_daemon: Make, survived: Counter[str]
 ) -> None:
     (tmp_path / "logd.toml").write_text('[topics.fast]\nfsync = "never"\n')
-    victim = make_victim(tmp_path / "data", fsync="always", config=tmp_path / "logd.toml").start()
-    with victim.client() as client, victim.client() as observer:
+    daemon = make_daemon(tmp_path / "data", fsync="always", config=tmp_path / "logd.toml").start()
+    with daemon.client() as client, daemon.client() as observer:
         client.push("app", [b"first"])
         observer.push("fast", [b"first"])
-        endless = victim.attached("-e", "inject=fdatasync:delay_enter=20000000")
+        endless = daemon.attached("-e", "inject=fdatasync:delay_enter=20000000")
         with _Pusher(client) as pusher, endless:
             wait_until(observer, "fast", lambda: observer.stats("app")["waiting_pushes"] == "1")
             for _ in range(20):

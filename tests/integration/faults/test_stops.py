@@ -16,7 +16,7 @@ import pytest
 
 from tests.integration.faults.ledger import Ledger
 from tests.integration.faults.reading import read_all, wait_until
-from tests.integration.faults.victim import Victim
+from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.integration.faults.writers import ID, PLAIN
 
 _STOPS, _LONG_STOPS = 5, 100
@@ -27,7 +27,7 @@ _STOP_TIMEOUT_S = 10.0
 @pytest.mark.parametrize("fsync", ["never", "interval", "batches", "always"])
 def test_a_stop_under_load_is_clean(
     tmp_path: Path,
-    make_victim: Callable[..., Victim],
+    make_daemon: Callable[..., TracedDaemon],
     long: bool,
     survived: Counter[str],
     fsync: str,
@@ -36,7 +36,7 @@ def test_a_stop_under_load_is_clean(
     print(f"seed {seed}")
     rng = random.Random(seed)
     for life in range((_LONG_STOPS if long else _STOPS) // 5):
-        victim = make_victim(
+        daemon = make_daemon(
             tmp_path / f"{life}",
             fsync=fsync,
             fsync_batches=10,
@@ -46,17 +46,17 @@ def test_a_stop_under_load_is_clean(
         ledger = Ledger(rng)
         for _ in range(5):
             ledger.add_writer(f"t{len(ledger.writers)}", rng.choice((PLAIN, ID)))
-            with ledger.load(victim):
+            with ledger.load(daemon):
                 ledger.wait_answers(rng.randrange(1, 300))
                 asked_s = time.monotonic()
-                code = victim.stop()
+                code = daemon.stop()
                 took_s = time.monotonic() - asked_s
-            assert code == 0, victim.log
+            assert code == 0, daemon.log
             assert took_s < _STOP_TIMEOUT_S
-            victim.start()
-            assert not victim.has_recovered, victim.log
-            ledger.verify(victim)
-            with victim.client() as client:
+            daemon.start()
+            assert not daemon.has_recovered, daemon.log
+            ledger.verify(daemon)
+            with daemon.client() as client:
                 assert {client.stats(info.topic)["epoch"] for info in client.topics()} == {"1"}
             survived[f"SIGTERM under load, fsync={fsync}"] += 1
         codes = {push.refused for writer in ledger.writers.values() for push in writer.sent}
@@ -67,22 +67,22 @@ def test_a_stop_under_load_is_clean(
 @pytest.mark.parametrize("partition_bytes", [1 << 20, 1], ids=["sync", "roll"])
 def test_a_push_that_waits_for_the_disk_is_answered_before_a_stop(
     tmp_path: Path,
-    make_victim: Callable[..., Victim],
+    make_daemon: Callable[..., TracedDaemon],
     survived: Counter[str],
     partition_bytes: int,
 ) -> None:
     """SIGTERM comes while its sync, or the roll before it, is under way."""
-    victim = make_victim(tmp_path / "data", fsync="always", partition_bytes=partition_bytes).start()
-    with victim.client() as client, victim.client() as observer, ThreadPoolExecutor() as pool:
+    daemon = make_daemon(tmp_path / "data", fsync="always", partition_bytes=partition_bytes).start()
+    with daemon.client() as client, daemon.client() as observer, ThreadPoolExecutor() as pool:
         client.push("app", [b"a"])
-        with victim.attached("-e", "inject=fdatasync:delay_enter=20000000"):
+        with daemon.attached("-e", "inject=fdatasync:delay_enter=20000000"):
             pushed = pool.submit(client.push, "app", [b"b"])
             wait_until(observer, "app", lambda: observer.stats("app")["waiting_pushes"] == "1")
-            os.kill(victim.pid, signal.SIGTERM)
-            victim.wait_said("SIGTERM: stopping")
-        assert victim.wait_ended() == 0  # without the tracer the disk is not slow any more
+            os.kill(daemon.pid, signal.SIGTERM)
+            daemon.wait_said("SIGTERM: stopping")
+        assert daemon.wait_ended() == 0  # without the tracer the disk is not slow any more
         assert pushed.result() == (1, 1)
-    with victim.start().client() as client:
-        assert not victim.has_recovered, victim.log
+    with daemon.start().client() as client:
+        assert not daemon.has_recovered, daemon.log
         assert read_all(client, "app").messages == [b"a", b"b"]
     survived["SIGTERM while a push waits for the disk"] += 1

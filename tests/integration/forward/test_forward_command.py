@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 from pathlib import Path
@@ -18,8 +17,7 @@ from tests.support.forwarding_process import (
     assert_once_and_in_order,
     wait_for,
 )
-
-LONG = os.environ.get("LOGD_LONG") == "1"
+from tests.support.long_run import LONG
 
 
 @pytest.fixture

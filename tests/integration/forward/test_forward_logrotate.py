@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -19,13 +18,13 @@ from tests.support.forwarding_process import (
     wait_for,
     why_no_logrotate,
 )
+from tests.support.long_run import LONG
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(bool(why_no_logrotate()), reason=why_no_logrotate()),
 ]
 
-LONG = os.environ.get("LOGD_LONG") == "1"
 ROTATIONS = 200 if LONG else 20
 KILLS = 200 if LONG else 10
 WAYS = {

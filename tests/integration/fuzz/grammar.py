@@ -7,7 +7,7 @@ from random import Random
 from xxhash import xxh3_64_hexdigest
 
 from logd.batch import compress, encode_header
-from tests.integration.fuzz.chance import ODD_NUMBERS, weighted
+from tests.integration.fuzz.random_inputs import ODD_NUMBERS, weighted
 
 TOPICS = (b"app", b"web", b"t0", b"a.b-c_d", b"x" * 128)
 BAD_TOPICS = (b"../x", b"/etc/x", b".", b"a/b", b"a\0b", b"-rf", b"y" * 129, b"", b"caf\xc3\xa9")

@@ -7,8 +7,8 @@ import json
 from random import Random
 from urllib.parse import quote
 
-from tests.integration.fuzz.chance import ODD_NUMBERS, mutated, weighted
 from tests.integration.fuzz.grammar import TOPICS, Grammar
+from tests.integration.fuzz.random_inputs import ODD_NUMBERS, mutated, weighted
 
 ODD_TEXTS = (
     "", "0", "-1", "first", "next", "@0", "@99999999999999999999", "2026-01-31", "0001-01-01",
@@ -108,7 +108,7 @@ class HttpGrammar:
         random = self._random
         kind = random.randrange(6)
         if kind == 0:
-            body = bytes(random.choice((65536, 65537, 5_000_000)))  # a bomb
+            body = bytes(random.choice((65536, 65537, 5_000_000)))  # a hostile
         packed = gzip.compress(body, 1)
         if kind == 1:
             packed = mutated(random, packed)

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from logd.errors import LogdError
 from logd.offline import integrity
-from tests.integration.fuzz.failing import kept
-from tests.integration.fuzz.scratch import scratch
-from tests.integration.fuzz.victim import victim
+from tests.integration.fuzz.failures import kept
+from tests.integration.fuzz.fuzzed_daemon import fuzzed_daemon
+from tests.integration.fuzz.memory_directory import memory_directory
 from tests.integration.fuzz.wire import exchange
 
 
 def over_a_connection(pieces: list[bytes], *, http: bool) -> None:
-    with victim() as target, target.dial(http=http) as connection:
+    with fuzzed_daemon() as target, target.dial(http=http) as connection:
         got = bytearray()
         exchange(
             connection, pieces, got.extend, lambda: False, target.patience, half_close=not http
@@ -29,7 +29,7 @@ def over_a_connection(pieces: list[bytes], *, http: bool) -> None:
 
 
 def in_files(names: list[str], contents: list[bytes]) -> None:
-    with scratch() as directory:
+    with memory_directory() as directory:
         for name, data in zip(names, contents, strict=True):
             (directory / name).parent.mkdir(exist_ok=True)
             (directory / name).write_bytes(data)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.integration.fuzz.chance import mutated, pieces
+from tests.integration.fuzz.fuzzed_daemon import FuzzedDaemon
 from tests.integration.fuzz.grammar import Grammar
 from tests.integration.fuzz.model import Conversation, Due, Model
-from tests.integration.fuzz.victim import Victim
+from tests.integration.fuzz.random_inputs import mutated, pieces
 from tests.integration.fuzz.wire import Replies, exchange, reset
 from tests.support.daemon import batches
 
@@ -42,17 +42,17 @@ class Round:
             data = data[: len(data) - self.conversation.unread_bytes]
         self.pieces += pieces(random, data)
 
-    def run(self, victim: Victim) -> None:
+    def run(self, target: FuzzedDaemon) -> None:
         replies, closes = Replies(), self.conversation.closed
         half_close = self.end == "half-close" and not self.conversation.stuck
-        connection = victim.dial()
+        connection = target.dial()
 
         def is_done() -> bool:
             return len(replies.taken) >= len(self.due) and not (closes or half_close)
 
         try:
             ended = exchange(
-                connection, self.pieces, replies.feed, is_done, victim.patience,
+                connection, self.pieces, replies.feed, is_done, target.patience,
                 half_close=half_close,
             )  # fmt: skip
         finally:
@@ -82,23 +82,23 @@ class BlindRound:
         self.pieces = pieces(random, b"".join(parts)[: -random.choice((1, 3, 20))])
         self.inputs = len(parts)
 
-    def run(self, victim: Victim) -> None:
-        connection = victim.dial()
-        exchange(connection, self.pieces, lambda data: None, lambda: True, victim.patience)
+    def run(self, target: FuzzedDaemon) -> None:
+        connection = target.dial()
+        exchange(connection, self.pieces, lambda data: None, lambda: True, target.patience)
         reset(connection)
-        while victim.stat(b"connections") > 1 or victim.stat(b"waiting_pushes", self.name) > 0:
+        while target.stat(b"connections") > 1 or target.stat(b"waiting_pushes", self.name) > 0:
             pass  # while a partition is rolled, pushes wait: they are stored behind it
-        stored = self._stored(victim)
+        stored = self._stored(target)
         assert stored == self._messages[: len(stored)], f"{stored} of {self._messages}"
         if stored:
             self._topic.add(stored)
 
-    def _stored(self, victim: Victim) -> list[bytes]:
+    def _stored(self, target: FuzzedDaemon) -> list[bytes]:
         """What the topic has now behind what was known of it."""
         start, found, replies = self._topic.next, list[bytes](), Replies()
-        with victim.dial() as connection:
+        with target.dial() as connection:
             ask = b"READ %s %d 1000\r\n" % (self.name, start)
-            exchange(connection, [ask], replies.feed, lambda: bool(replies.taken), victim.patience)
+            exchange(connection, [ask], replies.feed, lambda: bool(replies.taken), target.patience)
         for batch in batches(replies.taken[0].body):
             found += batch.messages[max(0, start - batch.header.offset) :]
         return found

@@ -18,11 +18,11 @@ from logd.errors import DamagedBatch, LogdError
 from logd.offline import integrity
 from logd.offline.reader import DirectoryReader
 from logd.topic import Topic
-from tests.integration.fuzz.blows import Files, strike
-from tests.integration.fuzz.chance import SEED, Progress, how_many
-from tests.integration.fuzz.failing import Failing, keep
-from tests.integration.fuzz.scratch import scratch
-from tests.integration.fuzz.victim import GROWTH_BYTES
+from tests.integration.fuzz.failures import Failing, keep
+from tests.integration.fuzz.file_faults import Files, with_faults
+from tests.integration.fuzz.fuzzed_daemon import GROWTH_BYTES
+from tests.integration.fuzz.memory_directory import memory_directory
+from tests.integration.fuzz.random_inputs import SEED, Progress, how_many
 from tests.support.byte_sweep import leave_out_syncs
 from tests.support.daemon import rss_bytes
 from tests.support.repair_outcomes import accepted, read
@@ -151,23 +151,23 @@ def _must_be(truth: Messages, offset: int, message: bytes) -> None:
 @pytest.mark.slow
 def test_whatever_was_done_to_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
     leave_out_syncs(monkeypatch)
-    with scratch() as directory:
+    with memory_directory() as directory:
         states = []
         for clean in (True, False):
             truth: Truth = {name: {} for name in TOPICS}
             files = write(directory / f"written-{clean}", truth, clean=clean)
             states.append((files, truth, _of_either(truth)))
-        _strike_all(Copy(directory / "data"), states)
+        _try_all(Copy(directory / "data"), states)
 
 
-def _strike_all(copy: Copy, states: list[tuple[Files, Truth, Truth]]) -> None:
+def _try_all(copy: Copy, states: list[tuple[Files, Truth, Truth]]) -> None:
     random, slowest_s, progress = Random(SEED), 0.0, Progress("files", INPUTS)
     warm_bytes = 0
     for number in range(INPUTS):
         if number == WARM:
             warm_bytes = rss_bytes(os.getpid())
         whole, truth, mixed = random.choice(states)
-        files, is_mixed = strike(random, whole)
+        files, is_mixed = with_faults(random, whole)
         copy.put(files)
         at_s = time.process_time()
         try:

@@ -12,11 +12,12 @@ from random import Random
 import pytest
 
 from logd.batch import body_sum, encode_header
-from tests.integration.fuzz.chance import LONG, SEED
-from tests.integration.fuzz.failing import BUILD
+from tests.integration.fuzz.failures import BUILD
 from tests.integration.fuzz.grammar import Grammar
 from tests.integration.fuzz.http_grammar import HttpGrammar
+from tests.integration.fuzz.random_inputs import SEED
 from tests.support.daemon import ROOT
+from tests.support.long_run import LONG
 
 RUNS = 200_000 if LONG else 1_500
 SEEDS = 60

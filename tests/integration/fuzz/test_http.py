@@ -11,10 +11,10 @@ from random import Random
 import httptools
 import pytest
 
-from tests.integration.fuzz.chance import SEED, Progress, how_many, mutated, pieces
-from tests.integration.fuzz.failing import Failing, keep
+from tests.integration.fuzz.failures import Failing, keep
+from tests.integration.fuzz.fuzzed_daemon import FuzzedDaemon, fuzzed_daemon
 from tests.integration.fuzz.http_grammar import HttpGrammar
-from tests.integration.fuzz.victim import Victim, victim
+from tests.integration.fuzz.random_inputs import SEED, Progress, how_many, mutated, pieces
 from tests.integration.fuzz.wire import exchange, reset
 
 INPUTS = how_many(4_000, 150_000)
@@ -77,7 +77,7 @@ class HttpRound:
         self.pieces = pieces(random, data)
         self.end = random.choice(("close", "reset"))
 
-    def run(self, victim: Victim) -> None:
+    def run(self, target: FuzzedDaemon) -> None:
         """A request that is not whole gets no answer, and its connection is left."""
         responses, wanted = Responses(), self.requests
 
@@ -86,9 +86,9 @@ class HttpRound:
                 return responses.heads >= 1
             return len(responses.statuses) >= wanted.whole and wanted.is_sound
 
-        connection = victim.dial(http=True)
+        connection = target.dial(http=True)
         try:
-            ended = exchange(connection, self.pieces, responses.feed, is_done, victim.patience)
+            ended = exchange(connection, self.pieces, responses.feed, is_done, target.patience)
         finally:
             reset(connection) if self.end == "reset" else connection.close()
         if not wanted.is_sound and not (self.streams and wanted.whole):
@@ -103,7 +103,7 @@ def test_any_bytes_over_http() -> None:
     random = Random(SEED)
     progress = Progress("http", INPUTS)
     grammar = HttpGrammar(random)
-    with victim() as target:
+    with fuzzed_daemon() as target:
         inputs = looked = 0
         is_warm = False
         while inputs < INPUTS:

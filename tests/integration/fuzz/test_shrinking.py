@@ -13,10 +13,11 @@ from hypothesis import strategies as some
 
 from logd.protocol import Budget, Parser
 from logd.wire.requests import Close, Push
-from tests.integration.fuzz.chance import LONG, mutated, pieces
 from tests.integration.fuzz.grammar import Grammar
 from tests.integration.fuzz.model import MAX_BATCH_BYTES, Conversation, Model
+from tests.integration.fuzz.random_inputs import mutated, pieces
 from tests.support.feeding import Err, seen
+from tests.support.long_run import LONG
 
 
 @settings(

@@ -11,12 +11,12 @@ from random import Random
 
 import pytest
 
-from tests.integration.fuzz.chance import SEED, Progress, how_many
-from tests.integration.fuzz.failing import Failing, keep
+from tests.integration.fuzz.failures import Failing, keep
+from tests.integration.fuzz.fuzzed_daemon import fuzzed_daemon
 from tests.integration.fuzz.grammar import Grammar
 from tests.integration.fuzz.model import Model
+from tests.integration.fuzz.random_inputs import SEED, Progress, how_many
 from tests.integration.fuzz.rounds import BlindRound, Round
-from tests.integration.fuzz.victim import victim
 
 INPUTS = how_many(12_000, 600_000)
 WARM = min(INPUTS // 2, 20_000)
@@ -27,7 +27,7 @@ def test_any_bytes_on_the_line() -> None:
     random = Random(SEED)
     progress = Progress("tcp", INPUTS)
     grammar, model = Grammar(random), Model()
-    with victim() as target:
+    with fuzzed_daemon() as target:
         inputs = looked = 0
         is_warm = False
         model.push(b"known", [b"known good"])

@@ -8,7 +8,7 @@ import socket
 import struct
 from collections.abc import Callable
 
-from tests.integration.fuzz.victim import LATE_S, Patience
+from tests.integration.fuzz.fuzzed_daemon import LATE_S, Patience
 from tests.support.daemon import Reply
 
 _SIZED = re.compile(rb"(?:TEXT|BATCHES \d+ \d+) (\d+)")

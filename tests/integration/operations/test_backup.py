@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -33,6 +32,7 @@ from tests.integration.operations.copies import (
 )
 from tests.support.daemon import Daemon
 from tests.support.log_cli import log_cli
+from tests.support.long_run import LONG
 
 
 def copy_all(source: Path, target: Path) -> dict[str, Copied]:
@@ -354,9 +354,6 @@ def test_bytes_that_change_on_the_way_are_noticed(
 
 
 # -- killed at each step --------------------------------------------------------------------------
-
-
-LONG = bool(os.environ.get("LOGD_LONG"))
 
 
 class Killed(BaseException):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -17,8 +16,8 @@ from tests.integration.operations.copies import assert_messages, assert_sound, m
 from tests.integration.operations.manager import environment
 from tests.support.daemon import HANG_S, ROOT, Daemon
 from tests.support.log_cli import LOG_CLI, log_cli
+from tests.support.long_run import LONG
 
-LONG = bool(os.environ.get("LOGD_LONG"))
 KILLS = 200 if LONG else 12
 TOPICS = ("app", "web", "audit")
 

@@ -25,8 +25,8 @@ from tests.integration.spark.conftest import SETTINGS
 from tests.integration.spark.query import start
 from tests.integration.spark.rows import stored
 from tests.support.daemon import ROOT, lasting_address, running
+from tests.support.long_run import LONG
 
-LONG = os.environ.get("LOGD_LONG") == "1"
 KILLS = 30 if LONG else 6
 HANG_S = 300.0
 

@@ -22,7 +22,8 @@ from logd.offline import integrity
 from logd.topic import Topic
 from tests.integration.storage.promises import is_bad
 from tests.integration.storage.small_log import Files, State, read_files
-from tests.support.byte_sweep import LONG, flip, leave_out_syncs
+from tests.support.byte_sweep import flip, leave_out_syncs
+from tests.support.long_run import LONG
 from tests.support.repair_outcomes import accepted, open_topic, read
 from tests.support.topic_loop import Loop, batch_of, new_topic, push
 

@@ -24,8 +24,8 @@ from tests.integration.storage.corruptions import (
 )
 from tests.integration.storage.data_dirs import OTHER, data_dir, log_cli, unchanged
 from tests.integration.storage.small_log import State, read_files
-from tests.support.byte_sweep import LONG
 from tests.support.daemon import HANG_S, ROOT, dial, messages, running
+from tests.support.long_run import LONG
 from tests.support.topic_loop import Loop, batch_of, close, create, push
 
 BETWEEN = next(c for c in BROKEN if c.name == "a header between")

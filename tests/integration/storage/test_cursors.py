@@ -18,8 +18,9 @@ from logd.offline import integrity
 from logd.topic import Topic
 from tests.integration.storage.data_dirs import log_cli, unchanged
 from tests.integration.storage.small_log import TOPIC
-from tests.support.byte_sweep import LONG, flip
+from tests.support.byte_sweep import flip
 from tests.support.daemon import dial, running
+from tests.support.long_run import LONG
 from tests.support.topic_loop import Loop, batch_of, close, create, new_topic, push
 
 MESSAGES = 30

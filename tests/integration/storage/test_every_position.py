@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.storage.small_log import Files, State, read_slot, slots
-from tests.support.byte_sweep import LONG, Case, cuts, flip, flips, positions, some_of, sweep
+from tests.support.byte_sweep import Case, cuts, flip, flips, positions, some_of, sweep
+from tests.support.long_run import LONG
 from tests.support.repair_outcomes import look, look_faulted_as_a_whole
 
 ALL_PLACES = [(name, part) for name in ("clean", "killed", "ahead", "rolled") for part in range(3)]

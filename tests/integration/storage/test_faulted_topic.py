@@ -19,8 +19,9 @@ from tests.integration.storage.corruptions import (
 )
 from tests.integration.storage.data_dirs import OTHER, data_dir, fill, snapshot
 from tests.integration.storage.small_log import State
-from tests.support.byte_sweep import LONG, flip
+from tests.support.byte_sweep import flip
 from tests.support.daemon import Line, dial, messages, push, running
+from tests.support.long_run import LONG
 
 ENDS_EARLY = next(c for c in BROKEN if c.name == "a sealed file ends early")  # 25 to 43 are lost
 

@@ -22,7 +22,8 @@ from tests.integration.storage.corruptions import (
     flip_body,
 )
 from tests.integration.storage.small_log import Files, State, read_files
-from tests.support.byte_sweep import LONG, Copy
+from tests.support.byte_sweep import Copy
+from tests.support.long_run import LONG
 
 pytestmark = pytest.mark.usefixtures("no_syncs")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import socket
 import threading
@@ -19,9 +18,9 @@ from logd.web.batch_rendering import CACHE_BYTES
 from logd.web.read_threads import CLIENT_SEARCHES
 from logd.wire.requests import Push
 from tests.support.daemon import HANG_S, Daemon, running
-from tests.support.pinging import Pinging
+from tests.support.delay_probe import DelayProbe
+from tests.support.long_run import LONG
 
-LONG = os.environ.get("LOGD_LONG") == "1"
 BOMB_BYTES = 8 << 20
 BOMBS = {
     "lines": (b"\n" * BOMB_BYTES, LINES),
@@ -64,7 +63,7 @@ QUERIES = ("limit=1", "limit=1&grep=q&until=200000", "limit=0", "limit=0&format=
 @pytest.mark.parametrize("kind", BOMBS)
 def test_bombs_take_little_memory(daemon: Daemon, kind: str) -> None:
     push_compressed(daemon, "bomb", *BOMBS[kind])
-    with Pinging(daemon) as pinging:
+    with DelayProbe(daemon, "PING") as pinging:
         for query in QUERIES:
             assert get(daemon, f"/topics/bomb/messages?{query}").startswith(b"HTTP/1.1 200 ")
         assert get(daemon, "/topics/bomb/follow?from=0").startswith(b"HTTP/1.1 200 ")
@@ -75,7 +74,7 @@ def test_bombs_take_little_memory(daemon: Daemon, kind: str) -> None:
 def test_many_bombs_as_text(daemon: Daemon) -> None:
     content, enc = BOMBS["lines"]
     push_compressed(daemon, "bomb", content, enc, times=80)
-    with Pinging(daemon) as pinging:
+    with DelayProbe(daemon, "PING") as pinging:
         assert len(get(daemon, "/topics/bomb/messages?limit=0", 50 << 20)) >= 50 << 20
     assert pinging.grown_bytes < 64 << 20
 
@@ -84,7 +83,7 @@ def test_many_bombs_as_text(daemon: Daemon) -> None:
 def test_bombs_delay_nobody(daemon: Daemon) -> None:
     for kind, (content, enc) in BOMBS.items():
         push_compressed(daemon, kind.replace(" ", "-"), content, enc)
-    with Pinging(daemon) as pinging:
+    with DelayProbe(daemon, "PING") as pinging:
         for kind in BOMBS:
             for query in QUERIES:
                 get(daemon, f"/topics/{kind.replace(' ', '-')}/messages?{query}")

@@ -1,6 +1,6 @@
 """No request body delays another connection: the largest hostile bodies of every route that stores.
 
-While the daemon parses such a body, another connection sends PING; see `pinging.py`.
+While the daemon parses such a body, another connection sends PING; see `delay_probe.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import zstandard
 
 from tests.integration.web.raw_http import dial, status
 from tests.support.daemon import HANG_S, Daemon, running
-from tests.support.pinging import Pinging
+from tests.support.delay_probe import DelayProbe
 
 LIMIT = 8 << 20  # max-batch-bytes
 STREAMED = 1 << 20  # enough of a body that is stored while it comes in: each part costs the same
@@ -138,7 +138,7 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 def check(daemon: Daemon, send: Callable[[], bytes]) -> bytes:
     """What is answered; meanwhile no other connection waits for long and memory grows little."""
     for _attempt in range(ATTEMPTS):
-        with Pinging(daemon) as pinging:
+        with DelayProbe(daemon, "PING") as pinging:
             got = send()
         said = f"{pinging.longest_s * 1000:.0f} ms, {pinging.grown_bytes >> 20} MiB"
         print(f"{said}, {got[:12]!r}")

@@ -14,7 +14,7 @@ _MEMORY = Path("/dev/shm")
 
 
 @contextmanager
-def scratch() -> Iterator[Path]:
+def memory_directory() -> Iterator[Path]:
     root = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     directory = Path(tempfile.mkdtemp(prefix="logd-fuzz-", dir=root))
     try:

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.integration.fuzz.memory_directory import memory_directory
 from tests.integration.fuzz.model import MAX_BATCH_BYTES, MAX_CURSORS, MAX_TOPICS
-from tests.integration.fuzz.scratch import scratch
 from tests.support.daemon import HANG_S, Daemon, running
 
 GROWTH_BYTES = 10 << 20
@@ -66,7 +66,7 @@ def dial(address: str) -> socket.socket:
     return connection
 
 
-class Victim:
+class FuzzedDaemon:
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
         self.patience = Patience(daemon.pid)
@@ -141,15 +141,15 @@ class Victim:
 
 
 @contextmanager
-def victim() -> Iterator[Victim]:
+def fuzzed_daemon() -> Iterator[FuzzedDaemon]:
     flags = {
         "max_batch_bytes": MAX_BATCH_BYTES, "max_topics": MAX_TOPICS,
         "max_cursors": MAX_CURSORS, "partition_bytes": 256 << 10, "max_partitions": 3,
     }  # fmt: skip
     doors = ("--http-host", "127.0.0.1:0")
-    with scratch() as directory, running(directory, *doors, **flags) as daemon:
-        victim = Victim(daemon)
-        with victim.dial() as connection:
+    with memory_directory() as directory, running(directory, *doors, **flags) as daemon:
+        target = FuzzedDaemon(daemon)
+        with target.dial() as connection:
             connection.sendall(b"PUSH known\r\nknown good\r\n")
             assert connection.recv(100) == b"OK 0 1\r\n"
-        yield victim
+        yield target

@@ -41,7 +41,7 @@ PATTERNS = (
 )  # fmt: skip
 
 
-class Bomb(NamedTuple):
+class HostileRequest(NamedTuple):
     """`request` goes to the listener `listener`; `reads` says what the client does with the reply:
     read all of it, stop reading, or leave after the first bytes."""
 
@@ -204,17 +204,17 @@ TOPICS = tuple(stored())
 # -- one at random ------------------------------------------------------------------------------
 
 
-class Bombs:
+class HostileRequests:
     def __init__(self, random: Random) -> None:
         self._random = random
         self._pushes = _pushes("bombs")
 
-    def each(self) -> list[Callable[[], Bomb]]:
+    def each(self) -> list[Callable[[], HostileRequest]]:
         """One of each kind: every frame plain and as gzip, every encoding, every form of read.
 
         They are made when they are called for: all of them together take a gigabyte."""
         both, random = ("tcp", "http"), self._random
-        makers: list[Callable[[], Bomb]] = []
+        makers: list[Callable[[], HostileRequest]] = []
         for frame in FRAMES:
             makers += [partial(self.posted, frame, encoding) for encoding in ("identity", "gzip")]
         makers += [partial(self.posted, FRAMES[0], encoding) for encoding in ENCODINGS]
@@ -229,7 +229,7 @@ class Bombs:
         makers += [partial(self.commanded, one, listener) for one in COMMANDS for listener in both]
         return [*makers, *[self.asked] * 5, *[self.pipelined] * 5]
 
-    def any(self) -> Bomb:
+    def any(self) -> HostileRequest:
         random = self._random
         match random.randrange(8):
             case 6:
@@ -267,60 +267,68 @@ class Bombs:
     def _reads(self) -> str:
         return self._random.choice(("all", "all", "stop", "leave"))
 
-    def posted(self, frame: Frame, encoding: str) -> Bomb:
+    def posted(self, frame: Frame, encoding: str) -> HostileRequest:
         token = frame.token or self._token()
         room = BODY_BYTES - len(frame.before) - len(frame.after)
         body = frame.before + repeated(token, room) + frame.after
         chunked = self._random.random() < 0.5
         request = http_post(frame.path, frame.kind, body, encoding, chunked=chunked)
-        return Bomb(
+        return HostileRequest(
             f"{frame.path} {frame.kind} {encoding} {frame.before!r} {token!r}", "http", request
         )
 
-    def pushed(self, enc: str, listener: str) -> Bomb:
+    def pushed(self, enc: str, listener: str) -> HostileRequest:
         token = self._token()
         request = self._pushes[enc](token)
         if listener == "http":
             request = http_post("/log", "application/octet-stream", request)
         else:
             request += b"CLOSE\r\n"
-        return Bomb(f"PUSH {enc} {token!r} over {listener}", listener, request)
+        return HostileRequest(f"PUSH {enc} {token!r} over {listener}", listener, request)
 
-    def commanded(self, command: bytes, listener: str) -> Bomb:
+    def commanded(self, command: bytes, listener: str) -> HostileRequest:
         request, reads = repeated(command), self._reads()
         if listener == "http":
             request = http_post("/log", "application/octet-stream", request)
-        return Bomb(f"{command!r} over {listener} reads={reads}", listener, request, reads)
+        return HostileRequest(
+            f"{command!r} over {listener} reads={reads}", listener, request, reads
+        )
 
-    def pipelined(self) -> Bomb:
+    def pipelined(self) -> HostileRequest:
         """Many requests in one piece, on one HTTP connection."""
         request = http_get(self._random.choice(GETS)).replace(b"Connection: close\r\n", b"")
         reads = self._reads()
-        return Bomb(f"{request!r} repeated, reads={reads}", "http", repeated(request), reads)
+        return HostileRequest(
+            f"{request!r} repeated, reads={reads}", "http", repeated(request), reads
+        )
 
-    def read(self, topic: str, form: str, **query: object) -> Bomb:
+    def read(self, topic: str, form: str, **query: object) -> HostileRequest:
         query = {"format": form, "limit": 0} | query
         reads = self._reads()
         name = f"/topics/{topic}/messages {query} reads={reads}"
-        return Bomb(name, "http", http_get(f"/topics/{topic}/messages", **query), reads)
+        return HostileRequest(name, "http", http_get(f"/topics/{topic}/messages", **query), reads)
 
-    def follow(self, topic: str) -> Bomb:
+    def follow(self, topic: str) -> HostileRequest:
         query: dict[str, object] = {"from": "first"}
         if self._random.random() < 0.5:
             query["grep"] = self._random.choice(PATTERNS)
         reads = self._random.choice(("stop", "leave"))
         request = http_get(f"/topics/{topic}/follow", **query)
-        return Bomb(f"/topics/{topic}/follow {query} reads={reads}", "http", request, reads)
+        return HostileRequest(
+            f"/topics/{topic}/follow {query} reads={reads}", "http", request, reads
+        )
 
-    def by_protocol(self, topic: str) -> Bomb:
+    def by_protocol(self, topic: str) -> HostileRequest:
         command = self._random.choice(("READ %s 0 100000000", "TAIL %s 100000000"))
         request = command.replace("%s", topic).encode() + b"\r\nCLOSE\r\n"
         listener, reads = self._random.choice(("tcp", "http")), self._reads()
         if listener == "http":
             request = http_post("/log", "text/plain", request)
-        return Bomb(f"{command} {topic} over {listener} reads={reads}", listener, request, reads)
+        return HostileRequest(
+            f"{command} {topic} over {listener} reads={reads}", listener, request, reads
+        )
 
-    def asked(self) -> Bomb:
+    def asked(self) -> HostileRequest:
         glob = self._random.choice(("*a" * 5000, "[" * 9000, "?" * 60_000, "*" * 8000 + "x", "*"))
         path = self._random.choice(GETS)
-        return Bomb(f"{path} glob of {len(glob)}", "http", http_get(path, glob=glob))
+        return HostileRequest(f"{path} glob of {len(glob)}", "http", http_get(path, glob=glob))

@@ -14,7 +14,8 @@ from itertools import pairwise
 from random import Random
 from typing import TypeVar
 
-LONG = os.environ.get("LOGD_LONG") == "1"
+from tests.support.long_run import LONG
+
 SEED = int(os.environ.get("LOGD_SEED") or (secrets.randbits(32) if LONG else 1774))
 
 ODD_NUMBERS = (

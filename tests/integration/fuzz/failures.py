@@ -7,9 +7,11 @@ from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
-from tests.integration.fuzz.chance import LONG, SEED
+from tests.integration.fuzz.random_inputs import SEED
+from tests.support.daemon import ROOT
+from tests.support.long_run import LONG
 
-BUILD = Path(__file__).parents[4] / "build" / "fuzz"
+BUILD = ROOT / "build" / "fuzz"
 
 
 class Failing(AssertionError):

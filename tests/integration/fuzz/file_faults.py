@@ -41,7 +41,7 @@ def _changed(random: Random, data: bytes) -> bytes:
             return before + behind + hit
 
 
-def strike(random: Random, files: Files) -> tuple[Files, bool]:
+def with_faults(random: Random, files: Files) -> tuple[Files, bool]:
     """The files after one to four blows, and whether a log may be another topic's now.
 
     A partition does not say to which topic it belongs; all else does, or is checked against it.

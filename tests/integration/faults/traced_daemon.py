@@ -1,11 +1,11 @@
-"""The daemon that is hurt, and the tracer that hurts it.
+"""A daemon under strace, which injects faults into its system calls.
 
-    victim.start()                                  # forked by the nursery
-    with Strace(victim.process, "-e", "inject=fdatasync:error=EIO:when=3"):
+    daemon.start()
+    with Strace(daemon.process, "-e", "inject=fdatasync:error=EIO:when=3"):
         ...
 
-A `Victim` is the `Daemon` of the integration tests, started faster and, if wanted, with a tracer
-attached before its first system call.
+A `TracedDaemon` is the `Daemon` of the other tests; a tracer can be attached to it before its first
+system call.
 """
 
 from __future__ import annotations
@@ -21,47 +21,37 @@ from pathlib import Path
 from typing import Self, cast
 
 from logd import Client
-from tests.integration.faults.nursery import Nursery, Process
 from tests.support.daemon import HANG_S, Daemon
+from tests.support.fork_server import ForkedProcess
 
 
-class Victim(Daemon):
-    def __init__(self, nursery: Nursery, data_dir: Path, **settings: object) -> None:
+class TracedDaemon(Daemon):
+    def __init__(self, data_dir: Path, **settings: object) -> None:
         super().__init__(data_dir, ())
-        self._nursery = nursery
+        self._program = self.command
         self.settings = settings
-        self.namespace: Path | None = None  # of the network, if not this one
         self._tracer: Strace | None = None
 
     def start(self, *tracing: str, output: Path | None = None) -> Self:
         """Run it until it is ready; with arguments for strace, under that."""
-        self.launch(*tracing, output=output)
+        self.launch_traced(*tracing, output=output)
         self.wait_ready()
         return self
 
-    def launch(self, *tracing: str, output: Path | None = None) -> None:
-        """Run it, and do not wait: perhaps it never gets ready."""
-        traced = bool(tracing or output)
-        self._said, self._heard, self.address = [], threading.Event(), ""
-        flags = ["--data-dir", str(self.data_dir), "--host", "127.0.0.1:0", "--http-host", "off"]
-        flags += ["--min-free-bytes", "0", "--allow-anonymous", "yes"]  # tiny disks, far networks
-        flags += ["--log-format", "text"]
+    def launch_traced(self, *tracing: str, output: Path | None = None) -> None:
+        """Run it without waiting: it may never become ready."""
+        is_traced = bool(tracing or output)
+        # Disks are tiny, and networks are not the loopback.
+        self.command = [*self._program, "--min-free-bytes", "0", "--allow-anonymous", "yes"]
         for name, value in self.settings.items():
-            flags += [f"--{name.replace('_', '-')}", str(value)]
-        forked = self._nursery.fork(flags, held=traced, namespace=self.namespace)
-        self.process = cast("subprocess.Popen[str]", forked)
-        self._listener = threading.Thread(target=self._listen, args=(forked,))
-        self._listener.start()
-        if traced:
+            self.command += [f"--{name.replace('_', '-')}", str(value)]
+        self.launch(held=is_traced)
+        if is_traced:
+            process = cast("ForkedProcess", self.process)
             try:
-                self._tracer = Strace(forked, *tracing, output=output)
+                self._tracer = Strace(process, *tracing, output=output)
             finally:
-                forked.release()
-
-    def wait_ready(self) -> None:
-        if not self._heard.wait(HANG_S) or not self.address:
-            self.kill()
-            raise AssertionError(f"the daemon did not start:\n{self.log}")
+                process.release()
 
     def wait_ended(self, timeout_s: float = HANG_S) -> int:
         """Its exit code; the negative number of the signal if one ended it."""
@@ -128,7 +118,10 @@ class Strace:
     """strace, attached to a process and all of its threads until that ends or this is closed."""
 
     def __init__(
-        self, process: Process | subprocess.Popen[str], *arguments: str, output: Path | None = None
+        self,
+        process: ForkedProcess | subprocess.Popen[str],
+        *arguments: str,
+        output: Path | None = None,
     ) -> None:
         command = ["strace", "-f", "-yy", "-s", "200", "-o", str(output or os.devnull)]
         self._strace = subprocess.Popen(
