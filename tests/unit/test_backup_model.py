@@ -305,5 +305,5 @@ def test_a_copy_of_a_topic_that_goes(monkeypatch: pytest.MonkeyPatch) -> None:
             shutil.rmtree(directory, ignore_errors=True)
             return real(directory)
 
-        monkeypatch.setattr(backup, "look", snapshot)
+        monkeypatch.setattr(backup, "take_snapshot", snapshot)
         assert back_up(world.directory, world.data / "copy").problem == REMOVED
