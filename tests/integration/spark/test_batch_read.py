@@ -133,7 +133,7 @@ def test_several_daemons(spark: Any, tmp_path: Path) -> None:
         reader = spark.read.format("logd").options(servers=servers, subscribe="app,web")
         assert {row.value for row in reader.load().collect()} == {*numbered(0, 5)}
         push(other.address, "app", [b"x"])
-        with pytest.raises(Exception, match=r"topic app is at .* and at .*; read them as two"):
+        with pytest.raises(Exception, match=r"topic app exists at .* and at .*; read two"):
             reader.load()
 
 
