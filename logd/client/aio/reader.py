@@ -19,25 +19,8 @@ from logd.wire.read_state import Batch, Message
 class AsyncReader(AsyncReadLoop):
     """Reads one topic: iterate it for Messages, or `batches()` for batches. Not both.
 
-    Use `async with Reader(...) as reader`, or `open` and `close`. The options are those of the
-    blocking Reader.
-
-    `start` is an offset, "first", "next" or `At(ms)`; `tail=n` starts n messages before the end.
-    The reader ends after `limit` messages, before the offset `until`, before the first message with
-    the time `until_ms` or later, or at the end of the topic; with `follow` it waits there for more,
-    but not past `until_ms` by this machine's clock. With `or_first`, a start that has expired is
-    moved to the oldest message. `on_gap` is called with each range that was skipped.
-
-    With a `cursor`, a name that the server stores or the Path of a local file, it continues where
-    the last reader stopped, and `start` applies only to the first one. A message counts as read
-    when the next is asked for; the cursor is saved every second, by `commit` and by `close`. After
-    a crash some messages are read again, and none is missed. A program that processes messages
-    later than it asks for the next ones passes `consumed`, which returns the offset before which
-    everything is processed, or None; then only that is saved.
-
-    After `patience_s` without a reply (None: never) it fails; before each retry `on_trouble` is
-    called with the error. On a Client that it was given it does not reconnect and does not ask
-    ahead. A reader that has failed raises the same error again.
+    Use `async with Reader(...) as reader`, or `open` and `close`. The options and guarantees are
+    those of the blocking Reader.
     """
 
     _reply: asyncio.Future[Batches] | None = None  # the one that is due
