@@ -13,12 +13,12 @@ FUZZ_READY := $(VENV)/fuzz-ready
 DATA ?= data
 
 # Most tests wait for a process, a socket or a disk, so more of them run than there are cores. Tests that share
-# something expensive, a Spark session or a browser, run in one worker: tests/integration/conftest.py groups them.
+# something expensive, a Spark session or a browser, run in one worker: see tests/conftest.py.
 # Tests that measure are marked `alone` and run after the others, one by one; pytest exits with 5 if there are none.
 WORKERS ?= 5
 PYTEST := $(BIN)/pytest -rs
 define run_tests
-	$(PYTEST) -n $(WORKERS) --dist loadgroup -m 'not alone' $(1)
+	$(PYTEST) -n $(WORKERS) -m 'not alone' $(1)
 	$(PYTEST) -m alone $(1) || test $$? -eq 5
 endef
 
