@@ -9,14 +9,13 @@ It says `running` when both have started, and never ends by itself.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 from pyspark_logd.spark_session import spark_session
 
 
-def start(spark: Any, address: str, directory: str, **trigger: Any) -> Iterator[Any]:
-    """Each query starts when it is asked for: all at once, or one after the other."""
+def writers(spark: Any, address: str, directory: str, **trigger: Any) -> list[Any]:
+    """Two queries of the topic `source`, not yet started: into Parquet, and into the topic `copy`."""
     frame = (
         spark.readStream.format("logd")
         .options(host=address, subscribe="source", startingOffsets="earliest")
@@ -31,13 +30,14 @@ def start(spark: Any, address: str, directory: str, **trigger: Any) -> Iterator[
         .writeStream.format("logd")
         .options(host=address, topic="copy", checkpointLocation=f"{directory}/checkpoint-topic")
     )
-    return (writer.trigger(**trigger).start() for writer in (parquet, topic))
+    return [writer.trigger(**trigger) for writer in (parquet, topic)]
 
 
 def main(address: str, directory: str, *settings: str) -> None:
     spark = spark_session("killed", "local[2]", **dict(s.split("=", 1) for s in settings))
     spark.sparkContext.setLogLevel("ERROR")
-    list(start(spark, address, directory, processingTime="0 seconds"))
+    for writer in writers(spark, address, directory, processingTime="0 seconds"):
+        writer.start()
     print("running", flush=True)
     spark.streams.awaitAnyTermination()
 

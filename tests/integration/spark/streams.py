@@ -9,6 +9,18 @@ from typing import Any
 from tests.integration.spark.rows import logd
 
 HANG_S = 300
+# Spark gives a source's Python process ten seconds to start, which a busy machine may not keep.
+STARTED_LATE = "Python worker failed to connect back"
+
+
+def start_query(writer: Any) -> Any:
+    """Start a query, again if its Python process was late."""
+    while True:
+        query = writer.start()
+        while query.isActive and "Initializing" in query.status["message"]:
+            pass  # each look is a round trip to Java
+        if STARTED_LATE not in str(query.exception()):
+            return query
 
 
 class Stream:
@@ -23,7 +35,7 @@ class Stream:
         frame = logd(self.spark.readStream, self._address, self._topic, **self.options).load()
         writer = frame.writeStream.format("parquet").option("path", str(self.output))
         writer = writer.option("checkpointLocation", str(self.checkpoint))
-        return writer.queryName(f"q{secrets.token_hex(4)}").trigger(**trigger).start()
+        return start_query(writer.queryName(f"q{secrets.token_hex(4)}").trigger(**trigger))
 
     def run(self) -> list[bytes]:
         """Read what there is, and stop; all values so far, in the order of offsets."""

@@ -16,7 +16,7 @@ from pyspark_logd.arrow_columns import SCHEMA
 from pyspark_logd.errors import LogdFailed
 from pyspark_logd.stream_reader import StreamReader
 from tests.integration.spark.rows import logd, numbered, payloads, push, push_every_way, times_ms
-from tests.integration.spark.streams import HANG_S, Stream
+from tests.integration.spark.streams import HANG_S, Stream, start_query
 from tests.support.daemon import Daemon, lasting_address, running
 
 
@@ -192,7 +192,7 @@ def test_topics_that_come_later(spark: Any, daemon: Daemon, tmp_path: Path) -> N
             host=daemon.address, subscribePattern="app-.*", startingOffsets="earliest"
         )
         writer = frame.load().writeStream.format("parquet").option("path", str(stream.output))
-        return writer.option("checkpointLocation", str(stream.checkpoint)).start()
+        return start_query(writer.option("checkpointLocation", str(stream.checkpoint)))
 
     query = start()
     query.processAllAvailable()
@@ -349,8 +349,8 @@ def test_a_checkpoint_of_another_source(reader: Make, daemon: Daemon) -> None:
 def test_what_is_wrong_is_said_by_the_query(spark: Any, daemon: Daemon) -> None:
     push(daemon.address, "app", [b"x"])
     frame = logd(spark.readStream, daemon.address, "app", endingOffsets="latest").load()
-    text = failure(frame.writeStream.format("noop").start())
+    text = failure(start_query(frame.writeStream.format("noop")))
     assert "the option endingOffsets is not valid here" in text
     frame = logd(spark.readStream, daemon.address, "app").schema("key binary").load()
-    text = failure(frame.writeStream.format("noop").start())
+    text = failure(start_query(frame.writeStream.format("noop")))
     assert "logd has no column key binary; the columns are topic string" in text
