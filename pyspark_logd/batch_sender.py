@@ -44,7 +44,7 @@ _log = logging.getLogger("logd.spark")
 
 
 @dataclass(slots=True)
-class TopicBatches:
+class TopicSendState:
     """The unacknowledged batches of a topic, and how many producer names it has used before."""
 
     unacked: UnackedBatches
@@ -57,8 +57,8 @@ class BatchSender:
     def __init__(self, location: Location, producer: str | None, *, compresses: bool) -> None:
         self._location, self._producer, self._compresses = location, producer, compresses
         self._client: Client | None = None
-        self._topics: dict[str, TopicBatches] = {}
-        self._sent: deque[TopicBatches] = deque()  # one entry per expected answer, in order
+        self._topics: dict[str, TopicSendState] = {}
+        self._sent: deque[TopicSendState] = deque()  # one entry per expected answer, in order
         self._deadline = RetryDeadline(RETRY_TIMEOUT_S, monotonic())
 
     def __enter__(self) -> Self:
@@ -74,7 +74,7 @@ class BatchSender:
     def send(self, topic: str, body: ArrowBody) -> None:
         batches = self._topics.get(topic)
         if batches is None:
-            batches = self._topics[topic] = TopicBatches(self._new_unacked(0))
+            batches = self._topics[topic] = TopicSendState(self._new_unacked(0))
         if batches.unacked.last >= BATCHES_PER_NAME:
             self._flush(batches)
             batches.names_used += 1
@@ -96,7 +96,7 @@ class BatchSender:
         for topic in self._topics.values():
             self._flush(topic)
 
-    def _flush(self, topic: TopicBatches) -> None:
+    def _flush(self, topic: TopicSendState) -> None:
         while len(topic.unacked):
             self._exchange()
 
@@ -129,7 +129,7 @@ class BatchSender:
             self._client.close()
         self._client = None
 
-    def _apply(self, topic: TopicBatches, outcome: Outcome | None) -> None:
+    def _apply(self, topic: TopicSendState, outcome: Outcome | None) -> None:
         match outcome:
             case Later(error):
                 sleep(self._deadline.pause_s(error, monotonic()))
@@ -145,7 +145,7 @@ class BatchSender:
                     raise error
                 self._drop_ids(topic, error)
 
-    def _drop_ids(self, topic: TopicBatches, error: LogdError) -> None:
+    def _drop_ids(self, topic: TopicSendState, error: LogdError) -> None:
         """The rows differ from those of an earlier attempt: store them anyway."""
         _log.warning(
             "the rows differ from an earlier attempt (%s); some messages may be stored twice",

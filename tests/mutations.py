@@ -201,7 +201,7 @@ MUTATIONS = [
              ORDER + "test_the_directories_above_are_on_disk_before_the_first_answer"),
     Mutation("recovery: batches from before a crash believed", "logd/repair.py",
              "header.offset >= epoch[0] and header.time_ms < epoch[1]", "False",
-             "tests/unit/test_repair_survey.py"),
+             "tests/unit/test_scan_partition.py"),
     # -- the forwarder
     Mutation("forward: checkpoints of a batch not announced", "logd/forward/forwarder.py",
              "        self._registry.pending = (self._output.last + 1, batch.checkpoints)\n", "",

@@ -83,8 +83,6 @@ class ServiceCollector(Collector):
             ("reads", "Replies to READ and TAIL", service.counters["reads"]),
             ("read_bytes", "Bytes of these replies", service.counters["read_bytes"]),
             ("refused", "Commands answered with an error", service.counters["refused"]),
-            ("unexpected_errors", "Unexpected exceptions; see the log",
-             service.housekeeping.unexpected_errors),
         ):  # fmt: skip
             yield CounterMetricFamily(f"logd_{name}", help_, value=value)
 
@@ -103,6 +101,11 @@ class ServiceCollector(Collector):
             since.add_metric([task.name], housekeeping.since_success_s(task))
         yield failures
         yield since
+        yield CounterMetricFamily(
+            "logd_unexpected_errors",
+            "Unexpected exceptions; see the log",
+            value=housekeeping.unexpected_errors,
+        )
 
     def _topic_metrics(self) -> Iterator[Metric]:
         values = _sum_by_label(self._service)

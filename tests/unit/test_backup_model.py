@@ -292,7 +292,7 @@ def test_a_topic_that_goes_while_it_is_looked_at(monkeypatch: pytest.MonkeyPatch
             shutil.rmtree(world.directory, ignore_errors=True)
             return real(*args)
 
-        monkeypatch.setattr(reader, "partition_firsts", partition_firsts)
+        monkeypatch.setattr(recovery, "partition_firsts", partition_firsts)
         with pytest.raises(NotFound, match="was removed while it was being read"):
             DirectoryReader(world.data, "app")
 

@@ -15,7 +15,7 @@ from pyspark_logd.spark_session import spark_session
 
 
 def writers(spark: Any, address: str, directory: str, **trigger: Any) -> list[Any]:
-    """Two queries of the topic `source`, not yet started: into Parquet, and into the topic `copy`."""
+    """Two queries of the topic `source`, not yet started: to Parquet and to the topic `copy`."""
     frame = (
         spark.readStream.format("logd")
         .options(host=address, subscribe="source", startingOffsets="earliest")
