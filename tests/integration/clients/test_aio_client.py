@@ -130,7 +130,7 @@ def test_closing_wakes_whoever_waits_and_is_final(kind: Kind) -> None:
         await until(peer, 1)
         await client.close()
         await client.close()
-        with pytest.raises(ConnectionLost, match="closed here"):
+        with pytest.raises(ConnectionLost, match="this client closed it"):
             await waiting
         with pytest.raises(ConnectionLost, match="make a new Client"):
             await client.ping()

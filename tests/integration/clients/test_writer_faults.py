@@ -64,7 +64,8 @@ class Babbler:
         self._writer = Writer(
             address, "app", batch_bytes=rng.choice((1, 500, 20_000)), linger_s=0.002,
             max_in_flight=rng.choice((1, 4, 16, 300)), compress=rng.random() < 0.3,
-            queue_bytes=200_000, timeout_s=0.5, connect="later", on_loss=self.losses.append,
+            queue_bytes=200_000, timeout_s=0.5, patience_s=ENOUGH_S, connect="later",
+            on_loss=self.losses.append,
         )  # fmt: skip
         self._thread = threading.Thread(target=self._work)
         self._thread.start()
