@@ -245,7 +245,7 @@ def test_check_and_repair(directory: Path) -> None:
     checkpoint = (directory / "checkpoint").read_bytes()
     ran = log_cli("repair", "--data-dir", data, "--accept-loss")
     assert ran.code == 0
-    assert "a copy is in quarantine/cursors-" in ran.out
+    assert "saved a copy in quarantine/cursors-" in ran.out
     assert {path: path.read_bytes() for path in directory.glob("*.log")} == logs
     assert (directory / "checkpoint").read_bytes() == checkpoint
     assert log_cli("check", "--data-dir", data).code == 0
