@@ -129,7 +129,7 @@ async def test_no_more_cursors_than_allowed(tmp_path: Path) -> None:
             for name in ("a", "b", "c"):
                 assert (await line.ask(f"COMMIT {topic} {name} 1\r\n".encode())).head == b"OK 1 0"
         reply = await line.ask(b"COMMIT app d 1\r\n")
-        assert reply.head.startswith(b"ERR topic-limit there are 3 cursors")
+        assert reply.head.startswith(b"ERR topic-limit the topic already has 3 cursors")
         assert (await line.ask(b"COMMIT app a 0\r\n")).head == b"OK 0 1"
         assert (await line.ask(b"COMMIT app b -\r\n")).head == b"OK"
         assert (await line.ask(b"COMMIT app d 1\r\n")).head == b"OK 1 0"
