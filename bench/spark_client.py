@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from pyspark_logd.spark_session import spark_session
+from pyspark_logd.session import spark_session
 
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",

@@ -27,7 +27,7 @@ SPLITS = 8
 def why_not() -> str | None:
     if find_spec("pyspark") is None:
         return "PySpark is not installed; `make bench` installs it"
-    from pyspark_logd.spark_session import java_problem
+    from pyspark_logd.session import java_problem
 
     return java_problem()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pyspark_logd.spark_session import java_problem
+from pyspark_logd.session import java_problem
 
 
 def main() -> int:

@@ -57,7 +57,7 @@ def _start(name: str, master: str | None, log: IO[bytes]) -> SparkSession:
 
     from pyspark_logd import DefaultSource
     from pyspark_logd.errors import LogdFailed
-    from pyspark_logd.spark_session import spark_session
+    from pyspark_logd.session import spark_session
 
     if (master or "").startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

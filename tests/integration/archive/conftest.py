@@ -23,7 +23,7 @@ def why_not() -> str | None:
         import pandas  # noqa: F401
         import pyarrow  # noqa: F401
 
-        from pyspark_logd.spark_session import java_problem
+        from pyspark_logd.session import java_problem
     except ImportError as error:
         return f"{error}; `make archive` installs it"
     return java_problem()

@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 
-from pyspark_logd.spark_session import spark_session
+from pyspark_logd.session import spark_session
 
 
 def main(master: str, address: str, directory: str, *settings: str) -> None:

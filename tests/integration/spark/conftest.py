@@ -27,7 +27,7 @@ SETTINGS = {
 
 def why_no_spark() -> str | None:
     try:
-        from pyspark_logd.spark_session import java_problem
+        from pyspark_logd.session import java_problem
     except ImportError as error:
         return f"{error}; `make spark` installs it"
     return java_problem()
@@ -45,7 +45,7 @@ def stderr(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(stderr: Path) -> Iterator[Any]:
-    from pyspark_logd.spark_session import spark_session
+    from pyspark_logd.session import spark_session
 
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     kept = os.dup(2)

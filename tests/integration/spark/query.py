@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from pyspark_logd.spark_session import spark_session
+from pyspark_logd.session import spark_session
 
 
 def writers(spark: Any, address: str, directory: str, **trigger: Any) -> list[Any]:

@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 from pyspark_logd import error_code, explain
 from pyspark_logd.errors import LogdFailed
+from pyspark_logd.session import java_problem, spark_session
 from pyspark_logd.source import DefaultSource
-from pyspark_logd.spark_session import java_problem, spark_session
 from tests.integration.spark.rows import logd, push
 from tests.support.daemon import ROOT, Daemon, running
 
