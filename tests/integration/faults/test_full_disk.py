@@ -23,6 +23,7 @@ from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.support.daemon import batches
 
 Make = Callable[..., TracedDaemon]
+DISK_THREADS = 8  # of the daemon
 _NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
@@ -307,9 +308,9 @@ def test_each_call_that_makes_or_writes_files_fails_once(
         daemon = make_daemon(tmp_path / f"{found.index(target)}", **settings).start()
         script = Script()
         with daemon.attached(*target.inject(daemon.data_dir, f"error={error}")):
-            if not script.run(daemon):
-                assert script.refused == [code], (target, daemon.log)
-                assert script.run(daemon), (target, script.refused)
+            while not script.run(daemon):  # strace counts per thread: the call may fail on each
+                assert {*script.refused} == {code}, (target, daemon.log)
+                assert len(script.refused) <= DISK_THREADS, (target, script.refused)
             assert daemon.stop() == 0, (target, daemon.log)
         script.complete(daemon)
         survived[f"{error} from each call that makes or writes files"] += 1
