@@ -28,7 +28,7 @@ address, kind, cursor = sys.argv[1:]
 cursor = Path(cursor) if kind == "file" else cursor
 with Reader(address, "app", cursor=cursor) as reader:
     for message in reader:
-        print(message.offset, message.value.decode(), flush=True)
+        print(f"{message.offset} {message.value.decode()}", flush=True)
         reader.commit(message.offset + 1)
 """
 
@@ -48,6 +48,8 @@ def life(daemon: Daemon, kind: str, cursor: str, kill_after: int) -> list[int]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         for line in child.stdout:
+            if not line.endswith("\n"):
+                break  # killed within the line
             offset, value = line.split()
             assert offset == value
             got.append(int(offset))
