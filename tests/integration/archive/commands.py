@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tests.support.daemon import ROOT, Daemon
 
 LOG_CLI = (sys.executable, "-m", "cli")
-VICTIM = (sys.executable, str(Path(__file__).with_name("victim.py")))
+KILLED_LOG_CLI = (sys.executable, str(Path(__file__).with_name("killed_log_cli.py")))
 HANG_S = 600.0  # only ever reached by something that would wait for ever: Spark starts slowly
 
 
@@ -40,8 +40,8 @@ def log_cli(*words: object, host: str | Daemon = "127.0.0.1:1", **variables: str
 
 
 def killed_at(when: str, below: str, nth: int, *words: object, host: Daemon) -> None:
-    """Run it up to a place in the driver, see `victim.py`."""
-    process = _started([*VICTIM, when, below, str(nth), *map(str, words)], host)
+    """Run it up to a place in the driver, see `killed_log_cli.py`."""
+    process = _started([*KILLED_LOG_CLI, when, below, str(nth), *map(str, words)], host)
     _, errors = process.communicate(timeout=HANG_S)
     _end_group(process)
     assert process.returncode == -signal.SIGKILL, errors
@@ -53,9 +53,9 @@ def killed_when(
     """Kill it, its Java and its Python workers at once, when something has happened.
 
     Who looks may be late: where it must not get further than a place, `at_latest` names that as
-    `victim.py` has it.
+    `killed_log_cli.py` has it.
     """
-    command = [*VICTIM, *at_latest] if at_latest else [*LOG_CLI]
+    command = [*KILLED_LOG_CLI, *at_latest] if at_latest else [*LOG_CLI]
     process = _started([*command, *map(str, words)], host)
     while not happened():
         assert process.poll() is None or happened(), process.communicate()

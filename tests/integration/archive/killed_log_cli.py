@@ -1,6 +1,6 @@
 """log-cli that kills itself with SIGKILL at a place of its own choosing.
 
-    python victim.py before _commits 2 archive ...
+    python killed_log_cli.py before _commits 2 archive ...
 
 Before, or behind, the second time that its driver creates an object below `_commits`.
 """
