@@ -113,11 +113,11 @@ def test_a_partition_goes_only_if_its_files_are_really_there(
     old_topics.make(tmp_path, "app", 100)
     [(path, range_)] = partitions(tmp_path, "app", 100)
     archive_partition(store, path, "app", range_)
-    victim = next(iter(Manifest(store).state().files))
-    content = store.get(victim)
-    store.remove(victim)
+    archived = next(iter(Manifest(store).state().files))
+    content = store.get(archived)
+    store.remove(archived)
     if harm == "cut":
-        store.create(victim, content[:-1])
+        store.create(archived, content[:-1])
     with pytest.raises(ArchiveError, match="differs from its commit"):
         archive_partition(store, path, "app", range_)
 

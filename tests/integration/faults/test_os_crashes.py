@@ -110,7 +110,7 @@ class _Life:
         self, image: Ext4, make_daemon: Callable[..., TracedDaemon], fsync: str, rng: random.Random
     ) -> None:
         self._image, self._fsync, self._random = image, fsync, rng
-        self._victim = make_daemon(
+        self._daemon = make_daemon(
             image.place / "data",
             fsync=fsync,
             fsync_interval=_INTERVAL_S,
@@ -120,12 +120,12 @@ class _Life:
         # where batches are counted, each push has to be one
         kinds = "sum sum id id" if fsync == "batches" else "line plain sum id id"
         self._ledger = Ledger(rng, kinds=kinds)
-        self._victim.start()
+        self._daemon.start()
         self.lost = 0  # acknowledged, and gone
 
     def crash(self) -> None:
         """Push, lose power, start again, and look what is left."""
-        daemon, ledger = self._victim, self._ledger
+        daemon, ledger = self._daemon, self._ledger
         ledger.add_writer(f"t{len(ledger.writers)}", self._random.choice((SUM, ID)))
         epochs = self._epochs()
         if self._fsync in ("interval", "batches") and self._random.random() < 0.5:
@@ -145,18 +145,18 @@ class _Life:
 
     def _wait_synced(self) -> None:
         """Nothing is pushed now: in a moment all is synced, and must stay from then on."""
-        with self._victim.client() as client:
+        with self._daemon.client() as client:
             for info in client.topics():
                 _wait_topic_synced(client, info.topic)
         self._ledger.mark_durable()
 
     def _epochs(self) -> dict[str, int]:
-        with self._victim.client() as client:
+        with self._daemon.client() as client:
             return {i.topic: int(client.stats(i.topic)["epoch"]) for i in client.topics()}
 
     def _check_epochs(self, before: dict[str, int]) -> None:
         """After a crash each topic is in a new epoch, which began where it ended."""
-        with self._victim.client() as client:
+        with self._daemon.client() as client:
             for topic, epoch in before.items():
                 stats = client.stats(topic)
                 assert int(stats["epoch"]) > epoch
@@ -164,13 +164,13 @@ class _Life:
 
     def finish(self) -> None:
         """Push again what was lost and has an id: then it is there, once."""
-        with self._ledger.load(self._victim):
+        with self._ledger.load(self._daemon):
             self._ledger.wait_resent()
-        self._ledger.verify(self._victim)
+        self._ledger.verify(self._daemon)
         for writer in self._ledger.writers.values():
             if writer.kind == ID:
                 assert all(push.offset >= 0 for push in writer.sent), writer.name
-        assert self._victim.stop() == 0
+        assert self._daemon.stop() == 0
 
 
 def test_a_hole_behind_the_checkpoint_is_a_torn_tail(
