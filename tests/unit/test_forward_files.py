@@ -18,6 +18,7 @@ import pytest
 from logd.errors import DataDirError
 from logd.forward import file_matching, path_reader, rotated_files
 from logd.forward.file_content import PlainFile
+from logd.forward.forwarder import ForwardOptions
 from logd.forward.lines import FileChunk, LineLimits, read_chunk
 from logd.forward.path_reader import RotationTimeouts
 from logd.forward.registry import FileCheckpoint, decode_note, encode_note
@@ -31,9 +32,25 @@ def outbox() -> Outbox:
     return Outbox()
 
 
+class ForwardedWorld(World):
+    """With a forwarder that can be started again and again on what it has shipped before."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory / "logs")
+        self.outbox, self._state_dir = Outbox(), directory / "state"
+
+    def start(self, chosen: ForwardOptions | None = None) -> Life:
+        return Life(self._state_dir, self.outbox, chosen or options(self.path))
+
+    def ship_and_kill(self) -> None:
+        life = self.start()
+        life.settle()
+        life.kill()
+
+
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path / "logs")
+def world(tmp_path: Path) -> ForwardedWorld:
+    return ForwardedWorld(tmp_path)
 
 
 def at_a_look(
@@ -72,41 +89,38 @@ def test_many_small_files_share_batches(tmp_path: Path, outbox: Outbox) -> None:
     assert outbox.last < 20
 
 
-def test_from_the_end(tmp_path: Path, outbox: Outbox, world: World) -> None:
+def test_from_the_end(world: ForwardedWorld) -> None:
     """Only what is there at the first run, and never the second half of a line."""
     world.append(b"old\nhalf ")
     chosen = options(world.path.parent / "*.log", from_end=True)
-    life = Life(tmp_path / "state", outbox, chosen)
+    life = world.start(chosen)
     life.turn()
     world.append(b"a line\n")
     (world.path.parent / "later.log").write_bytes(b"from its start\n")
     life.settle()
-    assert sorted(outbox.delivered) == [b"from its start", b"half a line"]
+    assert sorted(world.outbox.delivered) == [b"from its start", b"half a line"]
 
 
-def test_what_was_rotated_before_the_first_run_is_not_shipped(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_what_was_rotated_before_the_first_run_is_not_shipped(world: ForwardedWorld) -> None:
     world.append(b"older\n")
     world.rotate()
     os.utime(world.path.with_name("app.log.1"), (1, 1))
     world.append(b"newer\n")
-    chosen = options(world.path)
-    life = Life(tmp_path / "state", outbox, chosen)
+    life = world.start()
     life.settle()
     world.rotate()
     life.kill()
-    life = Life(tmp_path / "state", outbox, chosen)
+    life = world.start()
     life.settle()
-    assert outbox.delivered == [b"newer"]
+    assert world.outbox.delivered == [b"newer"]
 
 
 @pytest.mark.parametrize("looks", [1, 3])
 def test_a_file_that_came_and_was_rotated_between_two_looks_while_nothing_is_at_the_path(
-    tmp_path: Path, outbox: Outbox, world: World, looks: int
+    world: ForwardedWorld, looks: int
 ) -> None:
     """A look may come between a rename and what it makes room for, which may be long after."""
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.turn()
     world.line()
     world.path.rename(world.path.with_name("app.log.1"))
@@ -114,14 +128,12 @@ def test_a_file_that_came_and_was_rotated_between_two_looks_while_nothing_is_at_
         life.turn()
     world.line()
     life.settle()
-    assert outbox.delivered == world.written
+    assert world.outbox.delivered == world.written
 
 
-def test_a_glob_whose_file_is_away_for_a_moment_when_it_is_looked_at(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_a_glob_whose_file_is_away_for_a_moment_when_it_is_looked_at(world: ForwardedWorld) -> None:
     """Of a glob it is not known what the file will be called that is not there."""
-    life = Life(tmp_path / "state", outbox, options(world.path.parent / "*.log"))
+    life = world.start(options(world.path.parent / "*.log"))
     for _ in range(3):
         life.turn()
     world.line()
@@ -131,20 +143,20 @@ def test_a_glob_whose_file_is_away_for_a_moment_when_it_is_looked_at(
     life.turn()
     world.line()
     life.settle()
-    assert outbox.delivered == world.written
+    assert world.outbox.delivered == world.written
 
 
 def test_a_path_that_is_not_there_does_not_bring_back_what_was_rotated_before(
-    tmp_path: Path, outbox: Outbox, world: World
+    world: ForwardedWorld,
 ) -> None:
     world.append(b"older\n")
     os.utime(world.path, (1, 1))
     world.path.rename(world.path.with_name("app.log.1"))
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.settle()
     world.append(b"newer\n")
     life.settle()
-    assert outbox.delivered == [b"newer"]
+    assert world.outbox.delivered == [b"newer"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="clocks have other numbers there")
@@ -164,146 +176,117 @@ def test_the_clock_of_file_times_is_behind(tmp_path: Path, outbox: Outbox) -> No
     assert outbox.delivered == [b"%d" % n for n in range(20)]
 
 
-def test_a_glob_that_matches_rotated_files_ships_them_once(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_a_glob_that_matches_rotated_files_ships_them_once(world: ForwardedWorld) -> None:
     world.append(b"one\n")
     world.rotate()
     world.append(b"two\n")
     world.rotate()
     world.append(b"three\n")
     chosen = options(f"{world.path}*")
-    life = Life(tmp_path / "state", outbox, chosen)
+    life = world.start(chosen)
     life.settle()
     for _ in range(12):  # more than are remembered
         world.rotate()
         life.settle()
     life.kill()
-    Life(tmp_path / "state", outbox, chosen).settle()
-    assert outbox.delivered == [b"one", b"two", b"three"]
+    world.start(chosen).settle()
+    assert world.outbox.delivered == [b"one", b"two", b"three"]
 
 
-def test_rotation_to_a_name_that_the_glob_matches_too(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_rotation_to_a_name_that_the_glob_matches_too(world: ForwardedWorld) -> None:
     chosen = options(world.path.parent / "*.log")
     world.append(b"one\n")
-    life = Life(tmp_path / "state", outbox, chosen)
+    life = world.start(chosen)
     life.turn()
     world.append(b"two\n")
     world.path.rename(world.path.with_name("app-20261116.log"))
     world.append(b"three\n")
     life.kill()
-    life = Life(tmp_path / "state", outbox, chosen)
+    life = world.start(chosen)
     life.settle()
     life.turn(later_s=100.0)
     life.settle()
     life.kill()
-    Life(tmp_path / "state", outbox, chosen).settle()
-    assert outbox.delivered == [b"one", b"two", b"three"]
+    world.start(chosen).settle()
+    assert world.outbox.delivered == [b"one", b"two", b"three"]
 
 
-def test_an_inode_that_is_used_again_is_another_file(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_an_inode_that_is_used_again_is_another_file(tmp_path: Path, world: ForwardedWorld) -> None:
     """The file's number is the same, its bytes are not, though there are more of them."""
     world.append(b"one\n")
-    chosen = options(world.path)
-    life = Life(tmp_path / "state", outbox, chosen)
-    life.settle()
-    life.kill()
+    world.ship_and_kill()
     state = tmp_path / "state" / "state.json"
     world.path.unlink()
     world.append(b"another file\nthat is longer\n")
     saved = json.loads(state.read_bytes())
     saved["sources"][0]["inode"] = world.path.stat().st_ino
     state.write_text(json.dumps(saved))
-    Life(tmp_path / "state", outbox, chosen).settle()
-    assert outbox.delivered == [b"one", b"another file", b"that is longer"]
+    world.start().settle()
+    assert world.outbox.delivered == [b"one", b"another file", b"that is longer"]
 
 
-def test_the_rest_of_a_file_is_read_from_its_archive(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_the_rest_of_a_file_is_read_from_its_archive(world: ForwardedWorld) -> None:
     world.append(b"one\n")
-    chosen = options(world.path)
-    life = Life(tmp_path / "state", outbox, chosen)
-    life.settle()
-    life.kill()
+    world.ship_and_kill()
     world.append(b"two\nthree")
     world.rotate()
     world.compress()
     world.append(b"four\n")
-    Life(tmp_path / "state", outbox, chosen).settle()
-    assert outbox.delivered == [b"one", b"two", b"three", b"four"]
+    world.start().settle()
+    assert world.outbox.delivered == [b"one", b"two", b"three", b"four"]
 
 
-def test_half_an_archive_is_left_alone_while_the_plain_file_is_there(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_half_an_archive_is_left_alone_while_the_plain_file_is_there(world: ForwardedWorld) -> None:
     world.append(b"one\n")
-    chosen = options(world.path)
-    life = Life(tmp_path / "state", outbox, chosen)
-    life.settle()
-    life.kill()
+    world.ship_and_kill()
     world.append(b"two\n")
     world.rotate()
     Path(f"{world.path}.1.gz").write_bytes(gzip.compress(b"one\ntwo\n")[:12])
-    Life(tmp_path / "state", outbox, chosen).settle()
-    assert outbox.delivered == [b"one", b"two"]
+    world.start().settle()
+    assert world.outbox.delivered == [b"one", b"two"]
 
 
-def test_a_copy_that_is_shorter_than_what_was_read(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_a_copy_that_is_shorter_than_what_was_read(world: ForwardedWorld) -> None:
     """Lines that came between the copy and the truncation, and were read in between."""
     world.append(b"one\n")
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.turn()
     world.copy_only()
     world.append(b"two\n")
-    life.outbox.full = True
+    world.outbox.full = True
     life.turn()
-    life.outbox.full = False
+    world.outbox.full = False
     life.turn()
     os.truncate(world.path, 0)
     world.append(b"three\n")
     life.settle()
-    assert outbox.delivered == [b"one", b"two", b"three"]
+    assert world.outbox.delivered == [b"one", b"two", b"three"]
 
 
-def test_grown_past_our_position_after_a_truncation(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_grown_past_our_position_after_a_truncation(world: ForwardedWorld) -> None:
     world.append(b"one\n")
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.settle()
     world.copytruncate()
     world.append(b"two, which is longer than what was there before\n")
     life.settle()
-    assert outbox.delivered == [b"one", b"two, which is longer than what was there before"]
+    assert world.outbox.delivered == [b"one", b"two, which is longer than what was there before"]
 
 
-def test_generations_that_all_start_with_the_same_long_line(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_generations_that_all_start_with_the_same_long_line(world: ForwardedWorld) -> None:
     banner = b"x" * 2000
     world.append(banner + b"\none\n")
-    life = Life(tmp_path / "state", outbox, options(world.path))
-    life.settle()
-    life.kill()
+    world.ship_and_kill()
     world.copytruncate()
     world.append(banner + b"\ntwo\nthree\n")
-    Life(tmp_path / "state", outbox, options(world.path)).settle()
-    assert outbox.delivered == [banner, b"one", banner, b"two", b"three"]
+    world.start().settle()
+    assert world.outbox.delivered == [banner, b"one", banner, b"two", b"three"]
 
 
-def test_truncated_while_it_is_read(
-    tmp_path: Path, outbox: Outbox, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_truncated_while_it_is_read(world: ForwardedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read then belongs to another generation than the position; it must not be shipped."""
     world.append(b"one\n")
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.settle()
     world.append(b"two\n")
     calls: list[object] = []
@@ -317,22 +300,17 @@ def test_truncated_while_it_is_read(
 
     monkeypatch.setattr(path_reader, "read_chunk", truncating)
     life.settle()
-    assert outbox.delivered == [b"one", b"two", b"abc", b"def", b"ghi"]
+    assert world.outbox.delivered == [b"one", b"two", b"abc", b"def", b"ghi"]
 
 
 @pytest.mark.parametrize("read", [b"", b"one\n"], ids=["nothing read", "a line read"])
 @pytest.mark.parametrize("moment", range(24))
 def test_truncated_while_it_is_found_out_which_file_is_which(
-    tmp_path: Path,
-    outbox: Outbox,
-    world: World,
-    monkeypatch: pytest.MonkeyPatch,
-    moment: int,
-    read: bytes,
+    world: ForwardedWorld, monkeypatch: pytest.MonkeyPatch, moment: int, read: bytes
 ) -> None:
     """The copy is then no longer the start of its original, and yet it is nothing new."""
     world.append(read)
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.settle()
     world.append(b"two\n")
     world.copy()
@@ -345,15 +323,13 @@ def test_truncated_while_it_is_found_out_which_file_is_which(
     world.compress()
     world.append(b"three\n")
     life.settle()
-    assert outbox.delivered == [*read.split(), b"two", b"three"]
+    assert world.outbox.delivered == [*read.split(), b"two", b"three"]
 
 
-def test_filled_in_the_tick_of_the_clock_in_which_it_was_truncated(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_filled_in_the_tick_of_the_clock_in_which_it_was_truncated(world: ForwardedWorld) -> None:
     """And copied before anyone looked again. Many file systems' times have steps of 4 ms."""
     world.append(b"one\n")
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.settle()
     world.copytruncate()
     tick_ns = world.path.stat().st_mtime_ns
@@ -363,34 +339,34 @@ def test_filled_in_the_tick_of_the_clock_in_which_it_was_truncated(
     world.copy()
     os.utime(world.path.with_name("app.log.1"), ns=(tick_ns, tick_ns))
     world.truncate()
-    Life(tmp_path / "state", outbox, options(world.path)).settle()
-    assert outbox.delivered == [b"one", b"two"]
+    world.start().settle()
+    assert world.outbox.delivered == [b"one", b"two"]
 
 
 def test_a_new_path_whose_file_has_the_inode_of_a_file_of_another_path(
-    tmp_path: Path, outbox: Outbox, world: World
+    tmp_path: Path, world: ForwardedWorld
 ) -> None:
     """That one was removed. On ext4 the next file that is made often gets its number."""
     world.append(b"one\n")
     chosen = options(world.path.parent / "*.log")
-    life = Life(tmp_path / "state", outbox, chosen)
+    life = world.start(chosen)
     life.settle()
     life.kill()
     world.path.unlink()
     other = world.path.with_name("other.log")
     other.write_bytes(b"two\n")
     _give_inode_of(other, tmp_path / "state")
-    Life(tmp_path / "state", outbox, chosen).settle()
-    assert outbox.delivered == [b"one", b"two"]
+    world.start(chosen).settle()
+    assert world.outbox.delivered == [b"one", b"two"]
 
 
 def test_a_new_path_whose_file_has_the_inode_and_the_first_line_of_another(
-    tmp_path: Path, outbox: Outbox, world: World
+    tmp_path: Path, world: ForwardedWorld
 ) -> None:
     """Which cannot be told from it, but nobody reads that one any more."""
     world.append(b"banner\n")
     chosen = options(world.path.parent / "*.log")
-    life = Life(tmp_path / "state", outbox, chosen)
+    life = world.start(chosen)
     life.settle()
     world.path.rename(tmp_path / "away")
     life.turn()
@@ -400,28 +376,28 @@ def test_a_new_path_whose_file_has_the_inode_and_the_first_line_of_another(
     other = world.path.with_name("other.log")
     other.write_bytes(b"banner\none\n")
     _give_inode_of(other, tmp_path / "state")
-    Life(tmp_path / "state", outbox, chosen).settle()
-    assert outbox.delivered == [b"banner", b"banner", b"one"]
+    world.start(chosen).settle()
+    assert world.outbox.delivered == [b"banner", b"banner", b"one"]
 
 
 def test_the_inode_of_a_file_that_is_an_archive_now_is_another_path_s(
-    tmp_path: Path, outbox: Outbox, world: World
+    tmp_path: Path, world: ForwardedWorld
 ) -> None:
     """Nothing of it was read: its first bytes show that the other file is not it."""
     world.append(b"one\n")
     other = world.path.with_name("other.log")
     chosen = options(world.path, other)
-    outbox.full = True
-    life = Life(tmp_path / "state", outbox, chosen)
+    world.outbox.full = True
+    life = world.start(chosen)
     life.turn()
     life.kill()
     world.rotate()
     world.compress()
     other.write_bytes(b"two\n")
     _give_inode_of(other, tmp_path / "state")
-    outbox.full = False
-    Life(tmp_path / "state", outbox, chosen).settle()
-    assert sorted(outbox.delivered) == [b"one", b"two"]
+    world.outbox.full = False
+    world.start(chosen).settle()
+    assert sorted(world.outbox.delivered) == [b"one", b"two"]
 
 
 def _give_inode_of(path: Path, state: Path) -> None:
@@ -432,11 +408,11 @@ def _give_inode_of(path: Path, state: Path) -> None:
 
 @pytest.mark.parametrize("moment", range(12))
 def test_truncated_while_the_copy_was_looked_at_that_was_under_way(
-    tmp_path: Path, outbox: Outbox, world: World, monkeypatch: pytest.MonkeyPatch, moment: int
+    world: ForwardedWorld, monkeypatch: pytest.MonkeyPatch, moment: int
 ) -> None:
     """Half a copy is nobody's, and the file that it is a copy of must not be a later one then."""
     world.append(b"")
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.settle()
     world.append(b"one\n")
     copy = world.path.with_name("app.log.1")
@@ -455,36 +431,34 @@ def test_truncated_while_the_copy_was_looked_at_that_was_under_way(
         life.turn()
     assert count[0] > moment
     life.settle()
-    assert outbox.delivered == [b"one", b"two"]
+    assert world.outbox.delivered == [b"one", b"two"]
 
 
 def test_a_late_line_in_a_file_that_was_empty_when_it_was_rotated_away(
-    tmp_path: Path, outbox: Outbox, world: World
+    world: ForwardedWorld,
 ) -> None:
     """And compressed, with the time that it had when it was empty, as logrotate does."""
     world.append(b"")
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.turn()
     status = world.path.stat()
     world.rotate()
     life.turn()
     life.turn()
-    life.outbox.acknowledge()
+    world.outbox.acknowledge()
     life.kill()
     old = world.path.with_name("app.log.1")
     old.write_bytes(b"late\n")
     world.compress()
     os.utime(f"{old}.gz", ns=(status.st_atime_ns, status.st_mtime_ns))
-    Life(tmp_path / "state", outbox, options(world.path)).settle()
-    assert outbox.delivered == [b"late"]
+    world.start().settle()
+    assert world.outbox.delivered == [b"late"]
 
 
-def test_a_late_line_and_an_archive_of_before_it(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_a_late_line_and_an_archive_of_before_it(world: ForwardedWorld) -> None:
     """It is the archive of a file that is read already, though it has another time."""
     world.append(b"")
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.turn()
     world.append(b"one\n")
     status = world.path.stat()
@@ -492,19 +466,19 @@ def test_a_late_line_and_an_archive_of_before_it(
         pass  # longer than what is taken for written under this name
     world.append(b"late\n")
     life.turn()
-    assert outbox.delivered == [b"one", b"late"]
+    assert world.outbox.delivered == [b"one", b"late"]
     world.rotate()
     world.compress()
     os.utime(f"{world.path}.1.gz", ns=(status.st_atime_ns, status.st_mtime_ns))
     life.settle()
-    assert outbox.delivered == [b"one", b"late"]
+    assert world.outbox.delivered == [b"one", b"late"]
 
 
 def test_a_new_path_that_changes_at_each_of_the_first_looks(
-    tmp_path: Path, outbox: Outbox, world: World, monkeypatch: pytest.MonkeyPatch
+    world: ForwardedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was rotated before them is as new as it was at the first."""
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.turn()
     world.line()
     world.rotate()
@@ -520,14 +494,14 @@ def test_a_new_path_that_changes_at_each_of_the_first_looks(
                 pass
             life.turn()
     life.settle()
-    assert outbox.delivered == world.written
+    assert world.outbox.delivered == world.written
 
 
 def test_a_file_that_has_just_come_is_not_one_that_cannot_be_read(
-    tmp_path: Path, outbox: Outbox, world: World, monkeypatch: pytest.MonkeyPatch
+    world: ForwardedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.line()
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.settle()
     world.path.rename(world.path.with_name("app.log.1"))
 
@@ -540,17 +514,17 @@ def test_a_file_that_has_just_come_is_not_one_that_cannot_be_read(
         patch.setattr(path_reader, "match_files", then_it_comes)
         life.turn()
     life.turn(0.2)
-    assert outbox.delivered == world.written
+    assert world.outbox.delivered == world.written
     assert life.said == []
 
 
 @pytest.mark.parametrize("is_compressed", [False, True])
 @pytest.mark.parametrize("is_known", [False, True])
 def test_a_glob_that_matches_a_rotated_file_while_nothing_is_at_its_path(
-    tmp_path: Path, outbox: Outbox, world: World, is_known: bool, is_compressed: bool
+    world: ForwardedWorld, is_known: bool, is_compressed: bool
 ) -> None:
     chosen = options(f"{world.path}*")
-    life = Life(tmp_path / "state", outbox, chosen)
+    life = world.start(chosen)
     if is_known:
         world.line()
         life.turn()
@@ -567,16 +541,14 @@ def test_a_glob_that_matches_a_rotated_file_while_nothing_is_at_its_path(
     world.line()
     life.settle()
     life.kill()
-    Life(tmp_path / "state", outbox, chosen).settle()
-    assert outbox.delivered == world.written
+    world.start(chosen).settle()
+    assert world.outbox.delivered == world.written
 
 
-def test_a_file_of_its_own_with_the_name_of_a_rotated_one(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_a_file_of_its_own_with_the_name_of_a_rotated_one(world: ForwardedWorld) -> None:
     """`worker-1` beside `worker`: nobody rotates here, and both are silent for long."""
     one, other = world.path.with_name("worker"), world.path.with_name("worker-1")
-    life = Life(tmp_path / "state", outbox, options(world.path.parent / "*"))
+    life = world.start(options(world.path.parent / "*"))
     other.write_bytes(b"1\n")
     life.settle()
     one.write_bytes(b"2\n")
@@ -587,7 +559,7 @@ def test_a_file_of_its_own_with_the_name_of_a_rotated_one(
         with other.open("ab") as file:
             file.write(text + b"\n")
         life.turn()
-        assert outbox.delivered[-1] == text
+        assert world.outbox.delivered[-1] == text
     life.turn(later_s=31.0)
     other.write_bytes(b"5\n6\n7\n")  # as large as it was
     world._touch(other)
@@ -598,32 +570,30 @@ def test_a_file_of_its_own_with_the_name_of_a_rotated_one(
     other.unlink()
     world.path.with_name("worker-2").write_bytes(b"8\n")
     life.turn()
-    assert outbox.delivered == [b"%d" % n for n in range(1, 9)]
+    assert world.outbox.delivered == [b"%d" % n for n in range(1, 9)]
 
 
 def test_a_file_that_was_renamed_to_a_name_of_the_glob_is_not_shipped_again_after_a_restart(
-    tmp_path: Path, outbox: Outbox, world: World
+    world: ForwardedWorld,
 ) -> None:
     chosen = options(world.path.parent / "*.log")
     world.line()
-    life = Life(tmp_path / "state", outbox, chosen)
+    life = world.start(chosen)
     life.settle()
     world.path.rename(world.path.with_name("app-1.log"))
     life.turn()
     life.turn(later_s=31.0)
     life.forwarder._save()
     life.kill()
-    Life(tmp_path / "state", outbox, chosen).settle()
-    assert outbox.delivered == world.written
+    world.start(chosen).settle()
+    assert world.outbox.delivered == world.written
 
 
-def test_a_renamed_file_that_is_written_again_after_a_long_silence(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_a_renamed_file_that_is_written_again_after_a_long_silence(world: ForwardedWorld) -> None:
     chosen = options(world.path.parent / "*.log")
     for _ in range(50):
         world.line(pad=100)
-    life = Life(tmp_path / "state", outbox, chosen)
+    life = world.start(chosen)
     life.settle()
     world.path = world.path.rename(world.path.with_name("z.log"))
     life.turn()
@@ -632,14 +602,14 @@ def test_a_renamed_file_that_is_written_again_after_a_long_silence(
     life.settle()
     world.line()
     life.settle()
-    assert outbox.delivered == world.written
+    assert world.outbox.delivered == world.written
 
 
 def test_a_file_that_is_called_like_a_rotated_one_of_a_path_that_is_gone(
-    tmp_path: Path, outbox: Outbox, world: World
+    world: ForwardedWorld,
 ) -> None:
     world.path.with_name("job").write_bytes(b"one\n")
-    life = Life(tmp_path / "state", outbox, options(world.path.with_name("job*")))
+    life = world.start(options(world.path.with_name("job*")))
     life.settle()
     world.path.with_name("job").unlink()
     life.turn()
@@ -649,15 +619,15 @@ def test_a_file_that_is_called_like_a_rotated_one_of_a_path_that_is_gone(
         life.settle()
         file.write(b"lf\n")
         life.settle()
-    assert outbox.delivered == [b"one", b"two", b"half"]
+    assert world.outbox.delivered == [b"one", b"two", b"half"]
 
 
 def test_a_file_that_was_renamed_and_may_no_longer_be_read_is_no_new_one(
-    tmp_path: Path, outbox: Outbox, world: World, monkeypatch: pytest.MonkeyPatch
+    world: ForwardedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is open: its lines come, and there is nothing to complain of."""
     world.line()
-    life = Life(tmp_path / "state", outbox, options(world.path.parent / "*.log"))
+    life = world.start(options(world.path.parent / "*.log"))
     life.settle()
     world.path = world.path.rename(world.path.with_name("z.log"))
 
@@ -669,12 +639,12 @@ def test_a_file_that_was_renamed_and_may_no_longer_be_read_is_no_new_one(
     life.turn()
     world.line()
     life.settle()
-    assert outbox.delivered == world.written
+    assert world.outbox.delivered == world.written
     assert life.said == []
 
 
 def test_a_file_whose_first_bytes_cannot_be_read_ends_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: ForwardedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.line()
     opened = []
@@ -690,10 +660,10 @@ def test_a_file_whose_first_bytes_cannot_be_read_ends_nothing(
 
 
 def test_an_archive_of_another_inode_is_not_shipped_again_after_a_restart(
-    tmp_path: Path, outbox: Outbox, world: World
+    world: ForwardedWorld,
 ) -> None:
     """Nor is one that a rotation renames while it is looked for: both look as if it was gone."""
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.turn()
     world.line()
     life.turn()
@@ -701,42 +671,40 @@ def test_an_archive_of_another_inode_is_not_shipped_again_after_a_restart(
     world.rotate()
     world.compress()
     world.path.unlink()
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.turn()
     life.kill()
     archive = world.path.with_name("app.log.1.gz")
     shutil.copy2(archive, world.path.with_name("app.log.2.gz"))
     archive.unlink()
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.turn()
     world.line()
     life.settle()
-    assert outbox.delivered == world.written
+    assert world.outbox.delivered == world.written
 
 
-def test_a_known_file_that_is_renamed_to_the_path_of_another(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_a_known_file_that_is_renamed_to_the_path_of_another(world: ForwardedWorld) -> None:
     chosen = options(world.path.parent / "*.log")
     first = world.path.with_name("app-1.log")
     first.write_bytes(b"first\n")
     world.append(b"second\n")
-    life = Life(tmp_path / "state", outbox, chosen)
+    life = world.start(chosen)
     life.settle()
     first.rename(world.path.with_name("app-2.log"))
     world.path.rename(first)
     world.append(b"third\n")
     life.settle()
     life.kill()
-    life = Life(tmp_path / "state", outbox, chosen)
+    life = world.start(chosen)
     life.settle()
-    assert sorted(outbox.delivered) == [b"first", b"second", b"third"]
+    assert sorted(world.outbox.delivered) == [b"first", b"second", b"third"]
     assert life.said == []
 
 
-def test_a_file_that_was_moved_away_and_back(tmp_path: Path, outbox: Outbox, world: World) -> None:
+def test_a_file_that_was_moved_away_and_back(tmp_path: Path, world: ForwardedWorld) -> None:
     world.line()
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.settle()
     away = world.path.rename(tmp_path / "away")
     life.turn()
@@ -745,14 +713,14 @@ def test_a_file_that_was_moved_away_and_back(tmp_path: Path, outbox: Outbox, wor
     life.settle()
     world.line()
     life.settle()
-    assert outbox.delivered == world.written
+    assert world.outbox.delivered == world.written
 
 
 def test_archives_of_one_second_are_read_in_the_order_of_their_numbers(
-    tmp_path: Path, outbox: Outbox, world: World
+    world: ForwardedWorld,
 ) -> None:
     """Some programs that compress keep the time in whole seconds only."""
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.turn()
     for _ in range(3):
         world.line()
@@ -761,35 +729,31 @@ def test_archives_of_one_second_are_read_in_the_order_of_their_numbers(
         archive = world.path.with_name("app.log.1.gz")
         os.utime(archive, (later := int(time.time()) + 2, later))
     life.settle()
-    assert outbox.delivered == world.written
+    assert world.outbox.delivered == world.written
 
 
-def test_a_copy_with_the_inode_of_a_file_that_was_empty(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_a_copy_with_the_inode_of_a_file_that_was_empty(world: ForwardedWorld) -> None:
     """Nothing is known of that file but its inode, and that is used again."""
     world.append(b"")
-    life = Life(tmp_path / "state", outbox, options(world.path))
-    life.settle()
-    life.kill()
+    world.ship_and_kill()
     copy = world.path.rename(world.path.with_name("app.log.1"))
     world.append(b"one\n")
     copy.write_bytes(b"one\n")
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.settle()
     world.truncate()
     life.settle()
-    assert outbox.delivered == [b"one"]
+    assert world.outbox.delivered == [b"one"]
 
 
 @pytest.mark.parametrize("moment", range(12))
 def test_a_program_that_changes_files_at_any_moment(
-    tmp_path: Path, outbox: Outbox, world: World, monkeypatch: pytest.MonkeyPatch, moment: int
+    world: ForwardedWorld, monkeypatch: pytest.MonkeyPatch, moment: int
 ) -> None:
     """It writes its last line to the old file and the next to the new one, between two looks. That
     one is not empty: another program was quicker."""
     world.append(b"one\n")
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     life.turn()
     old = world.path.open("ab", buffering=0)
     world.rotate()
@@ -804,15 +768,13 @@ def test_a_program_that_changes_files_at_any_moment(
     life.settle()
     old.close()
     assert count[0] > moment
-    assert outbox.delivered == [b"one", b"quick", b"two", b"three"]
+    assert world.outbox.delivered == [b"one", b"quick", b"two", b"three"]
 
 
-def test_lines_that_come_late_to_a_rotated_file(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_lines_that_come_late_to_a_rotated_file(world: ForwardedWorld) -> None:
     """Until the program opens its file anew, it writes to the old one."""
     world.append(b"one\n")
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    life = world.start()
     with world.path.open("ab", buffering=0) as old:
         life.turn()
         world.rotate()
@@ -822,16 +784,14 @@ def test_lines_that_come_late_to_a_rotated_file(
         old.write(b"thr")
         world.append(b"four\n")
         life.turn(later_s=0.1)
-        assert outbox.delivered == [b"one", b"two"], "the new file waits for the line's end"
+        assert world.outbox.delivered == [b"one", b"two"], "the new file waits for the line's end"
         old.write(b"ee\n")
         life.settle()
-    assert outbox.delivered == [b"one", b"two", b"three", b"four"]
+    assert world.outbox.delivered == [b"one", b"two", b"three", b"four"]
 
 
-def test_rotated_files_are_closed_when_nothing_comes_any_more(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
-    life = Life(tmp_path / "state", outbox, options(world.path))
+def test_rotated_files_are_closed_when_nothing_comes_any_more(world: ForwardedWorld) -> None:
+    life = world.start()
     for n in range(5):
         world.append(b"%d\n" % n)
         life.turn()
@@ -844,15 +804,15 @@ def test_rotated_files_are_closed_when_nothing_comes_any_more(
 
 
 def test_an_unfinished_line_waits_unless_told_otherwise(
-    tmp_path: Path, outbox: Outbox, world: World
+    tmp_path: Path, world: ForwardedWorld
 ) -> None:
     world.append(b"unfin")
-    life = Life(tmp_path / "a", outbox, options(world.path))
+    life = Life(tmp_path / "a", world.outbox, options(world.path))
     life.settle()
-    assert outbox.delivered == []
+    assert world.outbox.delivered == []
     world.append(b"ished\n")
     life.settle()
-    assert outbox.delivered == [b"unfinished"]
+    assert world.outbox.delivered == [b"unfinished"]
     other = Outbox()
     world.append(b"half")
     chosen = options(world.path, timeouts=RotationTimeouts(partial_s=5.0))
@@ -866,44 +826,40 @@ def test_an_unfinished_line_waits_unless_told_otherwise(
     assert other.delivered == [b"unfinished", b"half", b" and half"]
 
 
-def test_long_lines_are_cut_and_counted(tmp_path: Path, outbox: Outbox, world: World) -> None:
+def test_long_lines_are_cut_and_counted(world: ForwardedWorld) -> None:
     world.append(b"x" * 300_000 + b"\nshort\n")
-    life = Life(tmp_path / "state", outbox, options(world.path, limits=LineLimits(10)))
+    life = world.start(options(world.path, limits=LineLimits(10)))
     life.settle()
-    assert outbox.delivered == [b"x" * 10, b"short"]
+    assert world.outbox.delivered == [b"x" * 10, b"short"]
     assert "1 line truncated" in life.forwarder.summary()
 
 
-def test_a_full_spool_stops_the_reading_and_says_so(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
-    life = Life(tmp_path / "state", outbox, options(world.path))
-    outbox.full = True
+def test_a_full_spool_stops_the_reading_and_says_so(world: ForwardedWorld) -> None:
+    life = world.start()
+    world.outbox.full = True
     world.append(b"one\n")
     life.settle()
-    assert outbox.delivered == []
-    outbox.full = False
+    assert world.outbox.delivered == []
+    world.outbox.full = False
     life.settle()
-    assert outbox.delivered == [b"one"]
+    assert world.outbox.delivered == [b"one"]
     assert [said.partition(";")[0] for said in life.said] == [
         "the spool is full",
         "the spool has free space",
     ]
 
 
-def test_what_was_removed_before_it_was_read_is_told(
-    tmp_path: Path, outbox: Outbox, world: World
-) -> None:
+def test_what_was_removed_before_it_was_read_is_told(world: ForwardedWorld) -> None:
     world.append(b"one\n")
-    life = Life(tmp_path / "state", outbox, options(world.path))
-    outbox.full = True
+    life = world.start()
+    world.outbox.full = True
     life.turn()
     life.kill()
     world.path.unlink()
-    outbox.full = False
-    life = Life(tmp_path / "state", outbox, options(world.path))
+    world.outbox.full = False
+    life = world.start()
     life.settle()
-    assert outbox.delivered == []
+    assert world.outbox.delivered == []
     assert "matches no file" in life.said[0]
     assert "at least 4 bytes removed" in life.said[1]
 

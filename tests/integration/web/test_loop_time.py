@@ -130,8 +130,8 @@ GZIP = ["empty lines", "JSON, numbers", "JSON, a string of escapes", "bulk, smal
 
 
 @pytest.fixture(scope="module")
-def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with running(tmp_path_factory.mktemp("victim"), "--http-host", "127.0.0.1:0") as daemon:
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with running(tmp_path_factory.mktemp("target"), "--http-host", "127.0.0.1:0") as daemon:
         yield daemon
 
 
@@ -171,9 +171,9 @@ def posted(case: Case, encoding: str) -> bytes:
     ("name", "encoding"),
     [*((name, "identity") for name in CASES), *((name, "gzip") for name in GZIP)],
 )
-def test_no_http_body_delays_others(victim: Daemon, name: str, encoding: str) -> None:
+def test_no_http_body_delays_others(target: Daemon, name: str, encoding: str) -> None:
     request = posted(CASES[name], encoding)
-    got = check(victim, lambda: start_of_answer(victim, request))
+    got = check(target, lambda: start_of_answer(target, request))
     assert status(got) in (200, 201, 204, 400, 413)
 
 
@@ -186,11 +186,11 @@ GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\x03"
 
 
 @pytest.mark.alone
-def test_a_gzip_body_that_takes_long_and_holds_nothing(victim: Daemon) -> None:
+def test_a_gzip_body_that_takes_long_and_holds_nothing(target: Daemon) -> None:
     body = full(GZIP_HEAD, EMPTY_BLOCKS, LAST_BLOCK + bytes(8))  # which takes a second
     head = "POST /topics/t HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     head += f"Content-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
-    got = check(victim, lambda: start_of_answer(victim, head.encode() + body))
+    got = check(target, lambda: start_of_answer(target, head.encode() + body))
     assert b"the body contains no message" in got
 
 
@@ -207,12 +207,12 @@ PUSHES = {
 @pytest.mark.alone
 @pytest.mark.parametrize("by", ["tcp", "http"])
 @pytest.mark.parametrize("name", PUSHES)
-def test_no_push_delays_others(victim: Daemon, name: str, by: str) -> None:
+def test_no_push_delays_others(target: Daemon, name: str, by: str) -> None:
     enc, body = PUSHES[name]
     push = f"PUSH p {len(body)} enc={enc}\r\n".encode() + body
     request = posted(Case("/log", "application/octet-stream", push), "identity")
     got = check(
-        victim, lambda: pushed(victim, push) if by == "tcp" else start_of_answer(victim, request)
+        target, lambda: pushed(target, push) if by == "tcp" else start_of_answer(target, request)
     )
     assert (b"ERR bad-request " if "wrong" in name else b"OK ") in got
 
