@@ -39,26 +39,9 @@ from logd.storage.waiting_readers import NewestWrite
 from logd.storage.write_group import CheckedBatch, PendingPush
 from logd.store import Store
 from logd.topic import Topic
+from logd.wire import requests
 from logd.wire.commands import CursorInfo, PartitionInfo, TopicInfo
-from logd.wire.requests import (
-    HELP_TEXT,
-    Auth,
-    Close,
-    Commit,
-    ConfigRequest,
-    Cursor,
-    Help,
-    Partitions,
-    Ping,
-    Push,
-    Pushes,
-    Read,
-    RefusedRequest,
-    Request,
-    Stats,
-    Tail,
-    Topics,
-)
+from logd.wire.requests import Commit, Cursor, Push, Pushes, Read, RefusedRequest, Request, Tail
 from logd.wire.text import counted
 
 SMALL_REPLY_BYTES = 64 * 1024  # read into memory; larger replies are sent from the files
@@ -99,6 +82,10 @@ class BatchesReply(NamedTuple):
 class ErrorReply(NamedTuple):
     error: LogdError
 
+    @property
+    def closes(self) -> bool:
+        return self.error.closes
+
 
 Reply = OkReply | TextReply | StatsReply | TableReply | CursorInfo | BatchesReply | ErrorReply
 
@@ -124,15 +111,15 @@ class Service:
         self.counters = dict.fromkeys(("reads", "read_bytes", "refused"), 0)
         self._newest: tuple[NewestWrite | None, BatchesReply] = (None, BatchesReply(0, 0, 0, ()))
         self._commands: dict[type, Callable[[Any], Reply]] = {
-            Stats: self._stats,
-            Topics: self._topics,
-            Partitions: self._partitions,
+            requests.Stats: self._stats,
+            requests.Topics: self._topics,
+            requests.Partitions: self._partitions,
             Cursor: self._cursor,
-            ConfigRequest: lambda request: TextReply(self.config.lines()),
-            Help: lambda request: TextReply(HELP_TEXT),
-            Ping: lambda request: OkReply(),
-            Close: lambda request: OkReply(closes=True),
-            Auth: lambda request: OkReply(),  # the authorizer has checked the token
+            requests.ConfigRequest: lambda request: TextReply(self.config.lines()),
+            requests.Help: lambda request: TextReply(requests.HELP_TEXT),
+            requests.Ping: lambda request: OkReply(),
+            requests.Close: lambda request: OkReply(closes=True),
+            requests.Auth: lambda request: OkReply(),  # the authorizer has checked the token
         }
 
     @property
@@ -166,13 +153,7 @@ class Service:
             self._push_checked(push, pending, batch, None)
         return True
 
-    def _push_checked(
-        self,
-        push: Push,
-        pending: PendingPush,
-        batch: CheckedBatch | None,
-        error: BaseException | None,
-    ) -> None:
+    def _push_checked(self, push: Push, pending: PendingPush, batch: Any, error: Any) -> None:
         if batch is not None:
             pending.content = batch
             self._push(push.topic, pending)
@@ -301,7 +282,7 @@ class Service:
 
     # -- topics and statistics ------------------------------------------------------------------
 
-    def _topics(self, request: Topics) -> TableReply:
+    def _topics(self, request: requests.Topics) -> TableReply:
         matches = re.compile(fnmatch.translate(request.glob)).match  # `fnmatch` caches 32,768
         return TableReply(
             [
@@ -313,7 +294,7 @@ class Service:
             ]
         )
 
-    def _partitions(self, request: Partitions) -> TableReply:
+    def _partitions(self, request: requests.Partitions) -> TableReply:
         view = self.store.topic(request.topic).readable
         return TableReply(
             [
@@ -322,7 +303,7 @@ class Service:
             ]
         )
 
-    def _stats(self, request: Stats) -> StatsReply:
+    def _stats(self, request: requests.Stats) -> StatsReply:
         if request.topic is not None:
             return StatsReply(self.store.topic(request.topic).stats())
         ready = [topic for topic in self.store.topics.values() if topic.ready]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any
 
 from logd.access.access_file import Grant
 from logd.access.authorization import Authorizer
@@ -62,13 +61,7 @@ class Connections:
     async def listen(
         self, host: str, port: int, passed: socket.socket | None = None
     ) -> asyncio.Server:
-        """`passed` is a socket that listens already and is used instead."""
-        listening: dict[str, Any] = {"sock": passed} if passed else {"host": host, "port": port}
-        timeout_s = tls.HANDSHAKE_S if self.tls is not None else None
-        return await asyncio.get_running_loop().create_server(
-            lambda: Connection(self), backlog=1024, ssl=self.tls,
-            ssl_handshake_timeout=timeout_s, **listening,
-        )  # fmt: skip
+        return await tls.listen(lambda: Connection(self), self.tls, host, port, passed)
 
     def sweep(self) -> None:
         """Once per second: abort connections that are idle or slow for too long."""

@@ -19,31 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from logd.errors import BadRequest, Forbidden, Unauthorized
-from logd.wire import units
-from logd.wire.requests import (
-    Auth,
-    Close,
-    Commit,
-    ConfigRequest,
-    Cursor,
-    Help,
-    Partitions,
-    Ping,
-    Push,
-    Pushes,
-    Read,
-    RefusedRequest,
-    Request,
-    Stats,
-    Tail,
-    Topics,
-)
+from logd.wire import requests, units
+from logd.wire.requests import Request
 
 _TOKEN = re.compile(rb"[!-~]{16,512}")
 _SUM = re.compile(r"[0-9a-f]{64}")
 _RIGHTS = ("read", "write", "admin")
 _PROOFS = ("token", "sha256", "certificate")
-FOR_ANYBODY = (Auth, Help, Ping, Close)
+FOR_ANYBODY = (requests.Auth, requests.Help, requests.Ping, requests.Close)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,30 +45,28 @@ class Grant:
     def sees(self, topic: str) -> bool:
         return self.may("read", topic) or self.may("write", topic)
 
-    @property
-    def rules(self) -> bool:
-        """May it see the settings of the daemon and the metrics of all topics?"""
-        return "*" in self.admin
-
     def admit(self, request: Request) -> Request:
         """The request, limited to what this grant may see; Forbidden if it is not allowed."""
         match request:
-            case Pushes(topic=topic) | Push(topic=topic):
+            case requests.Pushes(topic=topic) | requests.Push(topic=topic):
                 self._check("write", topic)
-            case Commit(topic=topic, offset=None):
+            case requests.Commit(topic=topic, offset=None):
                 self._check("admin", topic)
-            case Read() | Tail() | Partitions() | Cursor() | Commit():
+            case requests.Read() | requests.Tail() | requests.Partitions():
                 self._check("read", request.topic)
-            case Stats(topic=str(topic)) if not self.sees(topic):
+            case requests.Cursor() | requests.Commit():
+                self._check("read", request.topic)
+            case requests.Stats(topic=str(topic)) if not self.sees(topic):
                 raise Forbidden(f"{self.name} may neither read nor write {topic}")
-            case Topics():
+            case requests.Topics():
                 return request._replace(sees=self.sees)
-            case ConfigRequest():
+            case requests.ConfigRequest():
                 self.check_rules()
         return request
 
     def check_rules(self) -> None:
-        if not self.rules:
+        """For the settings of the daemon and the metrics of all topics."""
+        if "*" not in self.admin:
             raise Forbidden(f'{self.name} has no admin right over "*"')
 
     def _check(self, right: str, topic: str) -> None:
@@ -200,5 +181,5 @@ def _rights(table: dict[str, Any], where: str) -> dict[str, tuple[str, ...]]:
 def is_for_anybody(request: Request) -> bool:
     """Is it allowed without authentication?"""
     return isinstance(request, FOR_ANYBODY) or (
-        isinstance(request, RefusedRequest) and request.error.closes
+        isinstance(request, requests.RefusedRequest) and request.error.closes
     )

@@ -23,7 +23,7 @@ from logd.access.connection_limits import AdmittedConnection
 from logd.batch import LINES
 from logd.errors import LogdError, ShuttingDown
 from logd.net.large_bodies import LargeBodyReceiver
-from logd.net.large_replies import HIGH_BYTES, BufferedSender, LargeReplySender, SendfileSender
+from logd.net.large_replies import HIGH_BYTES, BufferedSender, SendfileSender
 from logd.net.long_poll import LongPoll
 from logd.net.reply_encoding import OK_ONE, ReplyEncoder, encode_head
 from logd.net.reply_order import MixedRun, MixedSlot, PushSlot, ReplySlot
@@ -52,7 +52,8 @@ _LARGE_PIECE_BYTES = 16 << 10  # received at once: if a body continues after it,
 _LINGER_S = 1.0
 _UNCHECKED = CheckedBatch(b"", LINES, 0, "")
 _SINGLE = Pushes("", [b""], None)
-MakeSender = Callable[[asyncio.Transport, Callable[[], None]], LargeReplySender]
+Sender = SendfileSender | BufferedSender
+MakeSender = Callable[[asyncio.Transport, Callable[[], None]], Sender]
 
 
 class ConnectionOwner(Protocol):
@@ -82,7 +83,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         self._unsent: list[bytes] = []  # replies to pushes, some while others are unanswered
         self._is_flush_due = False
         self._long_poll: LongPoll | None = None
-        self._sender: LargeReplySender | None = None
+        self._sender: Sender | None = None
         self._is_advancing = False
         self._has_eof = False
         self._opened_at_s = self._active_at_s = self._unfinished_since_s = owner.now_s
@@ -169,32 +170,29 @@ class Connection(SinglePushConnection, asyncio.Protocol):
 
     # -- requests -------------------------------------------------------------------------------
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         if self.is_closing:
             return
         self.reserve_single_slot()
         self.input.feed(data)
-        self._after_parsing()
-        parser = self.input.parser
-        is_large = len(data) >= _LARGE_PIECE_BYTES and parser.room() is not None
-        if (is_large or parser.likely_bytes) and self._can_switch_receiver:
+        if self.input.unparsed:
+            self._control_reading()
+            self._parse_soon()
+        self._update_route()
+        if self._can_switch_receiver and self._expects_large_body(len(data)):
             self._can_switch_receiver = False
             self._transport.pause_reading()
             self._transport.set_protocol(LargeBodyReceiver(self))
             if not self.is_read_paused:
                 self._transport.resume_reading()
 
-    def feed_large(self, data: memoryview) -> None:
-        if not self.is_closing:
-            self.reserve_single_slot()
-            self.input.feed_large(data)
-            self._after_parsing()
+    def _expects_large_body(self, received_bytes: int) -> bool:
+        parser = self.input.parser
+        is_large = received_bytes >= _LARGE_PIECE_BYTES and parser.room() is not None
+        return is_large or parser.likely_bytes > 0
 
-    def _after_parsing(self) -> None:
-        """Limit reading, and let single pushes that follow use the fast path."""
-        if self.input.has_unparsed:
-            self._control_reading()
-            self._parse_soon()
+    def _update_route(self) -> None:
+        """Let single pushes that follow use the fast path."""
         push = self.input.repeatable
         topic = self._service.store.topics.get(push.topic) if push is not None else None
         if push is None or topic is None:
@@ -261,7 +259,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
     def _control_reading(self) -> None:
         """Read from the socket only while everything received has been started."""
         is_over = self._in_flight_bytes > _MAX_IN_FLIGHT_BYTES or self.is_write_paused
-        is_full = bool(self.queue or self.input.has_unparsed or is_over or self._owner.is_stopping)
+        is_full = bool(self.queue or self.input.unparsed or is_over or self._owner.is_stopping)
         if is_full != self.is_read_paused and not self.is_closing and not self._has_eof:
             self.is_read_paused = is_full
             if is_full:
@@ -294,7 +292,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         elif self._may_parse():
             self.reserve_single_slot()
             self.input.parse_more()
-            if self.input.has_unparsed:
+            if self.input.unparsed:
                 self._parse_soon()
             else:
                 self.advance()
@@ -306,7 +304,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
     def _may_parse(self) -> bool:
         is_blocked = self.queue or self.is_held or self.is_write_paused or self.is_ending
         is_full = self._in_flight_bytes > _MAX_IN_FLIGHT_BYTES or self._owner.is_stopping
-        return self.input.has_unparsed and not is_blocked and not is_full
+        return bool(self.input.unparsed) and not is_blocked and not is_full
 
     # -- replies to pushes ----------------------------------------------------------------------
 
@@ -363,19 +361,14 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         """Send the reply to the command that holds the connection."""
         if self.is_closing:
             return
-        closes = False
-        if isinstance(reply, BatchesReply):
-            if reply.slices:
-                self._send_large(reply)
-                return
-        elif isinstance(reply, ErrorReply):
+        if isinstance(reply, BatchesReply) and reply.slices:
+            self._send_large(reply)
+            return
+        if isinstance(reply, ErrorReply):
             self._service.rejections.note(reply.error, self.client)
-            closes = reply.error.closes
-        elif isinstance(reply, OkReply):
-            closes = reply.closes
         self._send(self._owner.encoder.encode(reply))
         self.is_held = False
-        if closes:
+        if isinstance(reply, OkReply | ErrorReply) and reply.closes:
             self._close_gently()
         else:
             self.advance()
@@ -407,11 +400,10 @@ class Connection(SinglePushConnection, asyncio.Protocol):
     def check(self, now_s: float) -> None:
         """Once per second: abort the connection if it is idle or slow for too long."""
         config, parser = self._service.config, self.input.parser
-        is_sending = self._sender is not None and self._sender.has_progressed()
-        is_busy = self.slots or self.has_single or self._waiting_read is not None
-        if self.is_active or is_sending or is_busy:
-            self.is_active = False
-            self._active_at_s = now_s
+        if self._sender is not None and self._sender.has_sent:
+            self.is_active, self._sender.has_sent = True, False
+        if self.is_active or self.slots or self.has_single or self._waiting_read is not None:
+            self.is_active, self._active_at_s = False, now_s
         if not parser.unfinished or parser.begun != self._unfinished or self.is_read_paused:
             self._unfinished, self._unfinished_since_s = parser.begun, now_s
         slow_s = now_s - self._unfinished_since_s
@@ -440,7 +432,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
 
     def stop(self) -> None:
         """The daemon is stopping: reject the requests that have not started."""
-        if self.queue or self.input.has_unparsed:
+        if self.queue or self.input.unparsed:
             error = ShuttingDown("the daemon is stopping; connect again in a moment", closes=True)
             self.queue = deque([RefusedRequest(error)])
         if not self.is_closing:
@@ -449,8 +441,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
             self.advance()
 
     def is_finished(self) -> bool:
-        is_waiting = self.queue or self.input.has_unparsed
-        is_busy = is_waiting or self.slots or self.has_single or self.is_held
+        is_busy = self.queue or self.input.unparsed or self.slots or self.has_single or self.is_held
         return self.is_closing or not is_busy
 
     def end(self) -> None:
@@ -462,10 +453,11 @@ class Connection(SinglePushConnection, asyncio.Protocol):
             self._transport.close()
 
     def _close_if_done(self) -> None:
-        is_waiting = self.queue or self.input.has_unparsed
         if self.is_ending and not self.slots and not self.is_closing:
             self._close_gently()
-        elif self._has_eof and not (is_waiting or self.slots or self.is_held):
+        elif self._has_eof and not (
+            self.queue or self.input.unparsed or self.slots or self.is_held
+        ):
             self.is_closing = True
             self._transport.close()
 

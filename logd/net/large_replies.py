@@ -3,7 +3,8 @@
 A connection has one sender for them, made at its first large reply. `SendfileSender` is for plain
 TCP, where the kernel copies from the file to the socket. `BufferedSender` reads and writes pieces:
 for TLS, which has to encrypt them, and for HTTP. Both send a bounded amount per turn of the event
-loop, and read on a thread what is not in the page cache.
+loop, and read on a thread what is not in the page cache. Both send one reply at a time, then call
+`done`; if that fails they abort the connection. The connection resets `has_sent`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from logd.partition import Slice
 from logd.storage.disk import NotCached
@@ -26,22 +27,6 @@ _WIDE_BYTES, _NARROW_BYTES = 512 << 10, 64 << 10  # that TLS may hold, with few 
 _TRUNCATED = "the file is shorter than it was"
 
 
-class LargeReplySender(Protocol):
-    """Sends one large reply at a time, then calls `done`; aborts the connection if that fails."""
-
-    @property
-    def is_sending(self) -> bool: ...
-    def send(self, head: bytes, slices: tuple[Slice, ...]) -> None: ...
-    def pause(self) -> None:
-        """The transport has too much to write."""
-
-    def resume(self) -> None: ...
-    def has_progressed(self) -> bool:
-        """Since the last call."""
-
-    def close(self) -> None: ...
-
-
 class SendfileSender:
     """Works on a duplicate of the transport's descriptor, while the transport's buffer is empty."""
 
@@ -53,7 +38,7 @@ class SendfileSender:
         self._transport, self._done, self._scheduler = transport, done, scheduler
         self._loop = asyncio.get_running_loop()
         self._head, self._slices = b"", list[Slice]()
-        self._is_closed = self._is_watching = self._has_sent = self._is_waiting = False
+        self._is_closed = self._is_watching = self.has_sent = self._is_waiting = False
         self.is_sending = False
 
     def send(self, head: bytes, slices: tuple[Slice, ...]) -> None:
@@ -72,10 +57,6 @@ class SendfileSender:
             self._is_waiting = False
             self._transport.set_write_buffer_limits(high=HIGH_BYTES)
             self._turn()
-
-    def has_progressed(self) -> bool:
-        has_sent, self._has_sent = self._has_sent, False
-        return has_sent
 
     def close(self) -> None:
         self._is_closed = True
@@ -116,7 +97,7 @@ class SendfileSender:
             if not sent:
                 raise OSError(_TRUNCATED)
         finally:
-            self._has_sent |= sent > 0
+            self.has_sent |= sent > 0
             if sent < size:
                 self._slices.append(Slice(file, position + sent, size - sent))
 
@@ -148,7 +129,7 @@ class BufferedSender:
         is_tls: bool = False,
     ) -> None:
         self._transport, self._done, self._piece_bytes = transport, done, piece_bytes
-        self._is_tls, self._has_sent = is_tls, False
+        self._is_tls, self.has_sent = is_tls, False
         self._writable = asyncio.Event()
         self._writable.set()
         self._task: asyncio.Task[None] | None = None
@@ -171,10 +152,6 @@ class BufferedSender:
     def resume(self) -> None:
         self._writable.set()
 
-    def has_progressed(self) -> bool:
-        has_sent, self._has_sent = self._has_sent, False
-        return has_sent
-
     def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
@@ -191,7 +168,7 @@ class BufferedSender:
                     piece = await _read(part, at, min(self._piece_bytes, end - at))
                     await self._writable.wait()
                     self._transport.write(piece)
-                    self._has_sent = True
+                    self.has_sent = True
         except OSError:
             self._transport.abort()
             return

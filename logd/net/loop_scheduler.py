@@ -20,6 +20,8 @@ log = logging.getLogger("logd")
 _DISK_THREADS = 8
 _HOOK_THREADS = 16  # one hook per topic at a time
 _CPU_THREADS = 2  # more would only compete for the interpreter lock
+Work = Callable[[], Any]
+Done = Callable[[Any, BaseException | None], None]
 
 
 class LoopScheduler:
@@ -36,27 +38,16 @@ class LoopScheduler:
     def later(self, delay_s: float, call: Callable[[], None]) -> Timer:
         return self._loop.call_later(delay_s, call)
 
-    def offload(
-        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
-    ) -> None:
+    def offload(self, work: Work, done: Done) -> None:
         self._run(self._disk_threads, work, done)
 
-    def offload_hook(
-        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
-    ) -> None:
+    def offload_hook(self, work: Work, done: Done) -> None:
         self._run(self._hook_threads, work, done)
 
-    def offload_cpu(
-        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
-    ) -> None:
+    def offload_cpu(self, work: Work, done: Done) -> None:
         self._run(self._cpu_threads, work, done)
 
-    def _run(
-        self,
-        threads: ThreadPoolExecutor,
-        work: Callable[[], Any],
-        done: Callable[[Any, BaseException | None], None],
-    ) -> None:
+    def _run(self, threads: ThreadPoolExecutor, work: Work, done: Done) -> None:
         def finished(future: Future[Any]) -> None:
             self._loop.call_soon_threadsafe(deliver, future)
 

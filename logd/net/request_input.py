@@ -40,7 +40,7 @@ class RequestInput:
         self._connection, self.authorizer = connection, authorizer
         self._max_batch_bytes, self._budget = max_batch_bytes, budget
         self.parser = Parser(max_batch_bytes, budget if self.is_authenticated else _NO_MEMORY)
-        self._unparsed, self._unparsed_at = b"", 0  # received, and parsed up to there
+        self.unparsed, self._unparsed_at = b"", 0  # received, and parsed up to there
 
     @property
     def is_authenticated(self) -> bool:
@@ -48,50 +48,36 @@ class RequestInput:
         return self.authorizer is None or self.authorizer.is_known
 
     @property
-    def has_unparsed(self) -> bool:
-        return bool(self._unparsed)
-
-    @property
     def repeatable(self) -> RepeatablePush | None:
         """The last push, if its like may use the fast path: allowed, and nothing followed it."""
         push = self.parser.repeatable
-        if push is None or self._unparsed:
+        if push is None or self.unparsed:
             return None
         is_allowed = self.authorizer is None or push.topic in self.authorizer.pushed
         return push if is_allowed else None
 
-    def feed(self, data: bytes) -> None:
-        if self._unparsed:
-            self._unparsed += data
-        else:
-            self._keep(data, self._parse(data))
-
-    def feed_large(self, data: memoryview) -> None:
-        """The same without copying a body. Only clients that may push get here."""
-        if self._unparsed:
-            self._unparsed += bytes(data)
-        else:
-            requests = self.parser.feed_large(data, _TURN_REQUESTS)
-            left = self.parser.unparsed_bytes
-            self.take(requests, len(data) - left)
-            self._keep(data, left)
-
-    def _keep(self, data: bytes | memoryview, left: int) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
+        """A body in a memoryview is not copied, and belongs to its request from now on."""
+        if self.unparsed:
+            self.unparsed += bytes(data)
+            return
+        left = self._parse(data)
         if left and not self._connection.is_closing:
-            self._unparsed = bytes(data[-left:])
+            self.unparsed = bytes(data[-left:])
 
     def parse_more(self) -> None:
         """A turn with the bytes that are left."""
-        piece = self._unparsed[self._unparsed_at : self._unparsed_at + _TURN_BYTES]
+        piece = self.unparsed[self._unparsed_at : self._unparsed_at + _TURN_BYTES]
         self._unparsed_at += len(piece) - self._parse(piece)
-        if self._unparsed_at >= len(self._unparsed):
-            self._unparsed, self._unparsed_at = b"", 0
+        if self._unparsed_at >= len(self.unparsed):
+            self.unparsed, self._unparsed_at = b"", 0
 
-    def _parse(self, data: bytes) -> int:
+    def _parse(self, data: bytes | memoryview) -> int:
         """Take the requests in `data`. Returns the number of bytes at its end that are left."""
         if not self.is_authenticated:
-            return self._parse_lines(data)
-        requests = self.parser.feed(data, _TURN_REQUESTS)
+            return self._parse_lines(bytes(data))
+        feed = self.parser.feed_large if isinstance(data, memoryview) else self.parser.feed
+        requests = feed(data, _TURN_REQUESTS)  # type: ignore[arg-type]
         left = self.parser.unparsed_bytes
         self.take(requests, len(data) - left)
         return left
@@ -146,7 +132,7 @@ class RequestInput:
 
     def discard(self) -> None:
         """Drop what was received, and everything that follows."""
-        self._unparsed, self._unparsed_at = b"", 0
+        self.unparsed, self._unparsed_at = b"", 0
         self.parser.release()
 
     def close(self) -> None:

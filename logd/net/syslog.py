@@ -12,13 +12,14 @@ import asyncio
 import select
 import socket
 from collections.abc import Iterable
-from typing import Any, cast
+from functools import partial
+from typing import cast
 
 from logd.access.connection_limits import AdmittedConnection
 from logd.batch import body_sum, encode_body
 from logd.errors import LogdError, NoSpace, TooLarge
 from logd.net.syslog_frames import MAX_FRAME_BYTES, Frames
-from logd.net.tls import HANDSHAKE_S, ListenerContext, is_secure, peer_address
+from logd.net.tls import ListenerContext, is_secure, listen, peer_address
 from logd.service import Service
 from logd.storage.periodic_tasks import for_each
 from logd.storage.scheduler import Timer
@@ -171,13 +172,8 @@ class SyslogServer:
     async def start(
         self, host: str, port: int, passed: socket.socket | None = None
     ) -> asyncio.Server:
-        """Listen; `passed` is a socket that listens already and is used instead."""
-        listening: dict[str, Any] = {"sock": passed} if passed else {"host": host, "port": port}
-        self._listener = await asyncio.get_running_loop().create_server(
-            lambda: SyslogConnection(self._service, self._topic, self._senders), backlog=1024,
-            ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_S if self._tls is not None else None,
-            **listening,
-        )  # fmt: skip
+        make = partial(SyslogConnection, self._service, self._topic, self._senders)
+        self._listener = await listen(make, self._tls, host, port, passed)
         return self._listener
 
     def stop(self) -> None:

@@ -96,7 +96,7 @@ class Notifier:
         """Send one datagram: `notify(READY=1, STATUS="serving")`."""
         if not self._address:
             return
-        lines = [f"{name}={_one_line(value)}\n" for name, value in values.items()]
+        lines = [f"{name}={value}".replace("\n", " ") + "\n" for name, value in values.items()]
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
                 out.setblocking(False)
@@ -157,10 +157,6 @@ def _watchdog_s(environ: Mapping[str, str]) -> float:
     if not usec.isascii() or not usec.isdigit() or pid not in ("", str(os.getpid())):
         return 0.0
     return int(usec) / 1e6
-
-
-def _one_line(value: object) -> str:
-    return str(value).replace("\n", " ")
 
 
 def _read_bytes() -> int:

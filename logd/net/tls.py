@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 from weakref import WeakSet
@@ -17,7 +19,7 @@ from weakref import WeakSet
 from logd.access.connection_limits import ConnectionLimits
 from logd.errors import BadRequest
 
-HANDSHAKE_S = 10.0
+_HANDSHAKE_S = 10.0
 _CREDENTIAL = "credential:"
 
 
@@ -39,6 +41,18 @@ class ListenerContext(ssl.SSLContext):
         session = self.current.wrap_bio(*arguments, **named)
         self._sessions.add(session)
         return session
+
+
+async def listen(
+    make: Callable[[], asyncio.Protocol], context: ListenerContext | None, host: str, port: int,
+    passed: socket.socket | None,
+) -> asyncio.Server:  # fmt: skip
+    """Listen, with TLS if there is a context. `passed` listens already and is used instead."""
+    listening: dict[str, Any] = {"sock": passed} if passed else {"host": host, "port": port}
+    timeout_s = _HANDSHAKE_S if context is not None else None
+    return await asyncio.get_running_loop().create_server(
+        make, backlog=1024, ssl=context, ssl_handshake_timeout=timeout_s, **listening
+    )
 
 
 def is_secure(transport: asyncio.BaseTransport) -> bool:

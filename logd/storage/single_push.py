@@ -113,8 +113,8 @@ class SinglePushConnection:
         self.route: Singles | None = None  # to its topic; None: parse everything
         self.routes: dict[bytes, Singles] = {}  # by prefix, of recent single pushes
         self.socket_fd = -1  # for short replies that bypass the transport; -1: not possible
-        self.write: Callable[[bytes], object] = _discard
-        self.unwritten_bytes: Callable[[], int] = _zero  # in the transport's buffer
+        self.write: Callable[[bytes], object] = _nothing
+        self.unwritten_bytes: Callable[[], int] = _nothing  # in the transport's buffer
         self.queue: deque[Any] = deque()  # requests that have not started
         self.slots: deque[Any] = deque()  # unanswered pushes, in order
         self.is_held = False  # by a command that must be answered before the next one starts
@@ -196,7 +196,7 @@ class SinglePushConnection:
 
     # -- the subclass ---------------------------------------------------------------------------
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         """Any other input."""
         raise NotImplementedError
 
@@ -219,9 +219,6 @@ def answer_one(connection: SinglePushConnection, offset: int) -> None:
         connection.finish_single_reply(offset, sent)
 
 
-def _zero() -> int:
-    return 0
-
-
-def _discard(data: bytes) -> None:
+def _nothing(*_: bytes) -> int:
     """There is no transport yet."""
+    return 0

@@ -93,9 +93,6 @@ class LogExchange(asyncio.Transport):
         self.close()
         self._abort_http()
 
-    def is_closing(self) -> bool:
-        return self.is_closed
-
 
 async def post_log(connections: Connections, scope: Any, receive: Receive, send: Send) -> None:
     """Serve one request. A short response is sent with its length."""

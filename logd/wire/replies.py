@@ -104,15 +104,6 @@ class Replies:
 
 def parse_reply(line: bytes) -> ReceivedReply | LogdError:
     """The first line of a reply, with its line end: with a buffer for the body, or an error."""
-    head = parse_head(line)
-    if isinstance(head, LogdError):
-        return head
-    word, numbers = head
-    return ReceivedReply(word, numbers, bytearray(0 if word == "OK" else numbers[-1]))
-
-
-def parse_head(line: bytes) -> tuple[str, tuple[int, ...]] | LogdError:
-    """The word and the numbers of a first line; the last number is the size of a body."""
     line = line.rstrip(b"\r\n")
     if line.startswith(b"ERR "):
         code, _, text = line[4:].partition(b" ")
@@ -124,6 +115,7 @@ def parse_head(line: bytes) -> tuple[str, tuple[int, ...]] | LogdError:
         raise NotLogd(f"it answered {quote(line)}", speaks)
     word, *rest = [group for group in match.groups() if group is not None]
     numbers = tuple(map(int, rest))
-    if word != b"OK" and numbers[-1] > MAX_REPLY_BYTES:
-        raise NotLogd(f"it announced a reply of {numbers[-1]} bytes")
-    return word.decode(), numbers
+    size = 0 if word == b"OK" else numbers[-1]
+    if size > MAX_REPLY_BYTES:
+        raise NotLogd(f"it announced a reply of {size} bytes")
+    return ReceivedReply(word.decode(), numbers, bytearray(size))

@@ -19,7 +19,7 @@ class Connection:
         self.input.parser.likely_bytes = LARGE
         self.copied: list[bytes] = []
         self.kept: list[memoryview] = []
-        self.data_received, self.feed_large = self.copied.append, self.kept.append
+        self.data_received, self.feed = self.copied.append, self.kept.append
 
 
 def receiver_of(connection: Connection) -> LargeBodyReceiver:

@@ -194,13 +194,6 @@ def test_what_is_no_single_is_fed(module: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("module", FORMS)
-def test_not_where_the_topic_refuses(module: ModuleType) -> None:
-    topic = Topic(module)
-    topic.singles.is_open = False
-    assert not connection(module, topic).take_single(PUSH)
-
-
-@pytest.mark.parametrize("module", FORMS)
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
@@ -252,15 +245,6 @@ def test_a_connection_that_is_gone_hears_nothing(module: ModuleType) -> None:
     made.is_closing = True
     made.single_stored(3)
     assert made.story == []
-
-
-@pytest.mark.parametrize("module", FORMS)
-def test_one_that_was_not_read_from_goes_on(module: ModuleType) -> None:
-    made = connection(module, Topic(module))
-    made.take_single(PUSH)
-    made.is_read_paused = True
-    made.single_stored(3)
-    assert made.story == [b"OK 3 1\r\n", "advance"]
 
 
 @pytest.mark.parametrize("module", FORMS)
