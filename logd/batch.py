@@ -39,7 +39,7 @@ _SIZES = re.compile(rb"(?:0|[1-9][0-9]{0,9}+)(?: (?:0|[1-9][0-9]{0,9}+))*+")
 _SIZES_AT_A_TIME_BYTES = 64 * 1024  # 3 ms, during which no other thread runs
 _NOTHING = memoryview(b"")
 INFLATE_BYTES = 16 * 1024  # per step, where a body is inflated in steps
-MAX_WINDOW_BYTES = 1 << 31  # of zstd; a decoder takes no more memory than the declared content size
+_MAX_WINDOW_BYTES = 1 << 31  # a decoder takes no more memory than the declared content size
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 Buffer = bytes | bytearray | memoryview
@@ -48,7 +48,7 @@ try:
     from logd import _native
 
     count_lf, split_lines, read_sizes = _native.count, _native.split, _native.sizes
-except (ImportError, AttributeError):  # no compiler where this was installed
+except (ImportError, AttributeError):  # installed without a compiler
 
     def count_lf(buffer: Buffer, /) -> int:
         return bytes(buffer).count(b"\n")
@@ -217,8 +217,7 @@ def inflate(body: Buffer, limit_bytes: int) -> bytes:
         if frame.dict_id:
             raise BadRequest("zstd dictionaries are not supported")
         if frame.content_size > limit_bytes:
-            text = f"the zstd frame inflates past {limit_bytes} bytes"
-            raise TooLarge(text)
+            raise TooLarge(f"the zstd frame inflates past {limit_bytes} bytes")
         inflater = zstandard.ZstdDecompressor(max_window_size=1 << 27)
         return inflater.decompress(body, max_output_size=limit_bytes, allow_extra_data=False)
     except zstandard.ZstdError as error:
@@ -235,7 +234,7 @@ def inflate_to_store(body: Buffer, limit_bytes: int) -> bytes:
     return content
 
 
-class Pieces:
+class _Pieces:
     """The stored bytes of a body as a file object for the decompressor."""
 
     def __init__(self, pieces: Iterator[Buffer]) -> None:
@@ -245,16 +244,20 @@ class Pieces:
         return bytes(next(self._pieces, b""))
 
 
+def inflate_in_steps(pieces: Iterator[Buffer], window_bytes: int) -> Iterator[bytes]:
+    """The content of the zstd frame that consists of these pieces, in windows."""
+    inflater = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+    content = inflater.stream_reader(_Pieces(pieces), read_size=INFLATE_BYTES)  # type: ignore[arg-type]
+    while window := content.read(window_bytes):
+        yield window
+
+
 def _is_read_in_steps(body: Buffer, size: int) -> bool:
-    inflater = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
     pieces = (body[at : at + INFLATE_BYTES] for at in range(0, len(body), INFLATE_BYTES))
-    content = inflater.stream_reader(Pieces(pieces), read_size=INFLATE_BYTES)  # type: ignore[arg-type]
     try:
-        while size >= 0 and (piece := content.read(INFLATE_BYTES)):
-            size -= len(piece)
+        return sum(map(len, inflate_in_steps(pieces, INFLATE_BYTES))) == size
     except zstandard.ZstdError:
         return False
-    return size == 0
 
 
 def count_messages(body: Buffer, enc: str) -> int:

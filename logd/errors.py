@@ -107,16 +107,7 @@ class Internal(LogdError):
     code, status = "internal", 500
 
 
-BY_CODE: dict[str, type[LogdError]] = {
-    kind.code: kind
-    for kind in (
-        BadRequest, UnknownCommand, BadTopic, NotFound, OutOfRange, ChecksumMismatch, TooLarge,
-        OutOfOrder, Conflict, TopicLimit, Forbidden, Unauthorized, Busy, NoSpace, Faulted, IoError,
-        ShuttingDown, Internal,
-    )
-}  # fmt: skip
-
-
+BY_CODE = {kind.code: kind for kind in LogdError.__subclasses__()}  # the classes above
 TRY_AGAIN = (Busy, NoSpace, ShuttingDown)  # the same request may succeed later
 
 

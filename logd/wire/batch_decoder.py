@@ -18,13 +18,12 @@ from xxhash import xxh3_64
 from logd.batch import (
     INFLATE_BYTES,
     LINES,
-    MAX_WINDOW_BYTES,
     Buffer,
     Header,
-    Pieces,
     Read,
     ScannedBatch,
     count_lf,
+    inflate_in_steps,
     reading,
 )
 from logd.errors import DamagedBatch
@@ -107,12 +106,8 @@ def _inflated(body: BatchBody, window_bytes: int) -> Iterator[bytes]:
     if not body.header.enc.endswith("+zstd"):
         yield from map(bytes, _stored(body, window_bytes))
         return
-    inflater = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
-    source = Pieces(_stored(body, CHUNK_BYTES))
-    content = inflater.stream_reader(source, read_size=CHUNK_BYTES)  # type: ignore[arg-type]
     try:
-        while window := content.read(window_bytes):
-            yield window
+        yield from inflate_in_steps(_stored(body, CHUNK_BYTES), window_bytes)
     except zstandard.ZstdError as error:
         raise body.damaged(f"a body that is not zstd: {error}") from None
 

@@ -7,7 +7,6 @@ does not belong to the command raises `NotLogd`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -19,6 +18,7 @@ from logd.wire.requests import (
     Push,
     Read,
     Where,
+    cursor_name,
     push_line,
     read_line,
     topic_glob,
@@ -27,8 +27,6 @@ from logd.wire.requests import (
 )
 
 T = TypeVar("T")
-
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Command(NamedTuple, Generic[T]):
@@ -101,8 +99,7 @@ def stats(topic: str | None = None) -> Command[dict[str, str]]:
 
 
 def topics(glob: str = "*") -> Command[list[TopicInfo]]:
-    word = topic_glob(glob.encode("ascii", "backslashreplace"))
-    return Command(b"TOPICS %s\r\n" % word.encode(), b"", _topics)
+    return Command(b"TOPICS %s\r\n" % topic_glob(_word(glob)).encode(), b"", _topics)
 
 
 def partitions(topic: str) -> Command[list[PartitionInfo]]:
@@ -123,36 +120,29 @@ def introduction(line: bytes) -> Command[None]:
     return Command(line, b"", _nothing)
 
 
-CONFIG: Command[dict[str, str]]
-HELP: Command[str]
-PING: Command[None]
-
-
 # -- words --------------------------------------------------------------------------------------
 
 
 def checked_topic(topic: str) -> str:
     """The topic name; BadTopic if it is not valid."""
-    return topic_name(topic.encode("ascii", "backslashreplace"))
+    return topic_name(_word(topic))
 
 
 def checked_where(at: Where) -> Where:
     """The position; text may be "first", "next", "@<unix ms>" or an offset."""
-    return where(at.encode("ascii", "backslashreplace")) if isinstance(at, str) else at
+    return where(_word(at)) if isinstance(at, str) else at
 
 
 def checked_cursor(name: str) -> str:
-    return _checked_name(name, "cursor")
+    return cursor_name(_word(name))
 
 
 def checked_producer(name: str) -> str:
-    return _checked_name(name, "producer")
+    return cursor_name(_word(name), "producer")
 
 
-def _checked_name(name: str, of: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise BadRequest(f"a {of} name has 1 to 64 characters of A-Z a-z 0-9 . _ -")
-    return name
+def _word(text: str) -> bytes:
+    return bytes(text, "ascii", "backslashreplace")
 
 
 def batch_of(topic: str, messages: Iterable[bytes], *, compressed: bool = False) -> Push:

@@ -14,14 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import NamedTuple, TypedDict
 
-from logd.batch import (
-    GAP,
-    MAX_NUMBER,
-    ScannedBatch,
-    reading,
-    scan,
-    split_body,
-)
+from logd.batch import GAP, MAX_NUMBER, ScannedBatch, reading, scan, split_body
 from logd.errors import BadRequest, DamagedBatch, LogdError, OutOfRange
 from logd.wire import batch_decoder, commands
 from logd.wire.commands import Batches, Command, checked_topic, checked_where
@@ -31,7 +24,7 @@ from logd.wire.topic_identity import TopicIdentity, kept
 
 try:
     from logd._native import label as _label
-except ImportError:  # no compiler where this was installed
+except ImportError:  # installed without a compiler
     _label = None  # type: ignore[assignment]
 
 _MANY = 1 << 20  # messages of one batch that are split at once; more are most likely an attack

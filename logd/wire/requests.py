@@ -1,7 +1,7 @@
-"""The requests of the protocol as values, and how their words are read.
+"""The requests of the protocol as values, and how the words of their command lines are parsed.
 
-One small function reads each command line but PUSH's, which has a body and so belongs to the
-parser. Whatever a word is not allowed to be raises a `LogdError` that says what it may be.
+PUSH has a body and is parsed in `logd.protocol`, except for its options. An invalid word raises a
+`LogdError` that describes the valid ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GLOB = re.compile(rb"[A-Za-z0-9._*?\[\]!-]{1,128}")
 _NUMBER = re.compile(rb"[0-9]{1,19}")
 _SUM = re.compile(rb"[0-9a-f]{16}")
 CURSOR_NAME = rb"[A-Za-z0-9._-]{1,64}"
-_CURSOR = re.compile(CURSOR_NAME)
+_NAME = re.compile(CURSOR_NAME)
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}:[0-9]{1,19}")
 _OPTION = re.compile(rb"([a-z]+)=(.*)", re.DOTALL)
 _SIZE = re.compile(rb"([0-9]{1,19})\r?\n")
@@ -29,15 +29,15 @@ _SIZE = re.compile(rb"([0-9]{1,19})\r?\n")
 try:
     from logd._native import one_push as one_push
     from logd._native import pushes as pushes
-except ImportError:  # no compiler where this was installed
+except ImportError:  # installed without a compiler
 
     def pushes(
         data: bytes, at: int, prefix: bytes, most: int, room: int, /
     ) -> tuple[list[Buffer], int]:
-        """The messages of the pushes that stand at `at`, and where these end.
+        """The messages of the pushes that start at `at`, and where these end; there may be none.
 
-        Each is `prefix`, up to the space before the size, one message of `most` bytes or less with
-        its LF, and no option. All of them have `room` bytes or less; there may be none.
+        Each has this `prefix`, up to the space before the size, no options, and one message of at
+        most `most` bytes with its LF. All messages together have at most `room` bytes.
         """
         bodies: list[Buffer] = []
         while data.startswith(prefix, at):
@@ -59,9 +59,9 @@ except ImportError:  # no compiler where this was installed
 
 
 class Pushes(NamedTuple):
-    """A run of plain pushes to one topic: bodies of lines, each to get its own reply.
+    """Consecutive plain pushes to one topic: bodies of lines, each with its own reply.
 
-    `counts` has the messages of each body; None says that each holds exactly one.
+    `counts` has the number of messages of each body; None: each has exactly one.
     """
 
     topic: str
@@ -70,9 +70,9 @@ class Pushes(NamedTuple):
 
 
 class Mixed(NamedTuple):
-    """Plain pushes of one message each, to several topics by turns."""
+    """Interleaved plain pushes of one message each to several topics."""
 
-    runs: dict[str, list[Buffer]]  # what each topic gets
+    runs: dict[str, list[Buffer]]  # the messages for each topic
     turns: list[str]  # the topic of each push, in order
 
     def one_by_one(self) -> list[Pushes]:
@@ -81,7 +81,7 @@ class Mixed(NamedTuple):
 
 
 class Push(NamedTuple):
-    """One push with options. Its body is checked by whoever stores it."""
+    """One push with options. Its body is checked before it is stored."""
 
     topic: str
     body: Buffer
@@ -92,7 +92,7 @@ class Push(NamedTuple):
 
 
 class At(NamedTuple):
-    """A place in a topic given by time: the first batch that is as young as this, or younger."""
+    """A position in a topic given by time: the first batch that is not older."""
 
     time_ms: int
 
@@ -118,7 +118,7 @@ class Stats(NamedTuple):
 
 
 class Topics(NamedTuple):
-    """`sees` is left out of what a client sends: it hides topics from those who may not know."""
+    """`sees`, which is not part of the command, hides topics that the client may not see."""
 
     glob: str = "*"
     sees: Callable[[str], bool] | None = None
@@ -129,14 +129,14 @@ class Partitions(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """Where a cursor stands; without a name, where they all do."""
+    """The position of a cursor; without a name, of all cursors."""
 
     topic: str
     name: str | None = None
 
 
 class Commit(NamedTuple):
-    """Move a cursor to an offset, or make it there; None removes it."""
+    """Create a cursor or move it to an offset; None removes it."""
 
     topic: str
     name: str
@@ -160,9 +160,9 @@ class Close(NamedTuple):
 
 
 class Auth(NamedTuple):
-    """A token, to be forgotten as soon as it was looked at.
+    """A token, which is dropped after it was checked.
 
-    `previous` is what the connection was allowed before it, noted when the token is accepted.
+    `previous` is the grant that the connection had before, set when the token is accepted.
     """
 
     token: bytes
@@ -173,7 +173,7 @@ class Auth(NamedTuple):
 
 
 class RefusedRequest(NamedTuple):
-    """Something that is answered with an error, in its turn."""
+    """A request that is answered with an error, in the order of the requests."""
 
     error: LogdError
 
@@ -202,7 +202,7 @@ Request = (
 
 
 def topic_name(word: bytes) -> str:
-    """The one place that says what a topic may be called."""
+    """The only definition of a valid topic name."""
     if not _TOPIC.fullmatch(word):
         raise BadTopic(
             "a topic is 1 to 128 of A-Z a-z 0-9 . _ - and starts with a letter or a digit"
@@ -211,15 +211,15 @@ def topic_name(word: bytes) -> str:
 
 
 def topic_glob(word: bytes) -> str:
-    """The one place that says which globs over topics a client may send."""
+    """The only definition of a valid glob in a request."""
     if not _GLOB.fullmatch(word):
         raise BadRequest("a glob is 1 to 128 of A-Z a-z 0-9 . _ - and * ? [ ] !")
     return word.decode()
 
 
-def cursor_name(word: bytes) -> str:
-    if not _CURSOR.fullmatch(word):
-        raise BadRequest("a cursor is 1 to 64 of A-Z a-z 0-9 . _ -")
+def cursor_name(word: bytes, of: str = "cursor") -> str:
+    if not _NAME.fullmatch(word):
+        raise BadRequest(f"a {of} name has 1 to 64 characters of A-Z a-z 0-9 . _ -")
     return word.decode()
 
 
@@ -233,7 +233,7 @@ def where(word: bytes) -> Where:
     if word in (b"first", b"next"):
         return word.decode()
     if word.startswith(b"@"):
-        return At(number(word[1:], "the time behind @"))
+        return At(number(word[1:], "the time after @"))
     return number(word, "where must be first, next, @<unix ms> or an offset, which")
 
 
@@ -245,7 +245,7 @@ def _message_count(word: bytes) -> int:
 
 
 def options(words: list[bytes], known: dict[bytes, Callable[[bytes], object]]) -> dict[str, Any]:
-    """The `name=value` words, each read by its own function in `known`."""
+    """The `name=value` words, each parsed by its function in `known`."""
     found: dict[str, Any] = {}
     for word in words:
         match = _OPTION.fullmatch(word)
@@ -295,89 +295,58 @@ READ_OPTIONS: dict[bytes, Callable[[bytes], object]] = {
 }
 
 
-# -- commands other than PUSH, one small function each ------------------------------------------
+# -- commands other than PUSH -------------------------------------------------------------------
 
 
 def _read(words: list[bytes]) -> Request:
     if len(words) < 3:
         raise BadRequest("usage: READ <topic> <where> <messages> [bytes=<n>] [wait=<ms>]")
     given = options(words[3:], READ_OPTIONS)
-    return Read(
-        topic_name(words[0]),
-        where(words[1]),
-        _message_count(words[2]),
-        given.get("bytes"),
-        given.get("wait", 0),
-    )
+    topic, start, messages = topic_name(words[0]), where(words[1]), _message_count(words[2])
+    return Read(topic, start, messages, given.get("bytes"), given.get("wait", 0))
 
 
-def _tail(words: list[bytes]) -> Request:
-    if len(words) != 2:
-        raise BadRequest("usage: TAIL <topic> <messages>")
-    return Tail(topic_name(words[0]), _message_count(words[1]))
+def _commit(topic: bytes, name: bytes, word: bytes) -> Request:
+    offset = None if word == b"-" else number(word, "the offset, unless it is -,")
+    return Commit(topic_name(topic), cursor_name(name), offset)
 
 
-def _stats(words: list[bytes]) -> Request:
-    if len(words) > 1:
-        raise BadRequest("usage: STATS [<topic>]")
-    return Stats(topic_name(words[0]) if words else None)
-
-
-def _topics(words: list[bytes]) -> Request:
-    if len(words) > 1:
-        raise BadRequest("usage: TOPICS [<glob>]")
-    return Topics(topic_glob(words[0]) if words else "*")
-
-
-def _partitions(words: list[bytes]) -> Request:
-    if len(words) != 1:
-        raise BadRequest("usage: PARTITIONS <topic>")
-    return Partitions(topic_name(words[0]))
-
-
-def _cursor(words: list[bytes]) -> Request:
-    if len(words) not in (1, 2):
-        raise BadRequest("usage: CURSOR <topic> [<name>]")
-    return Cursor(topic_name(words[0]), cursor_name(words[1]) if words[1:] else None)
-
-
-def _commit(words: list[bytes]) -> Request:
-    if len(words) != 3:
-        raise BadRequest("usage: COMMIT <topic> <name> <offset>, with - for the offset to remove")
-    offset = None if words[2] == b"-" else number(words[2], "the offset, unless it is -,")
-    return Commit(topic_name(words[0]), cursor_name(words[1]), offset)
-
-
-def _auth(words: list[bytes]) -> Request:
-    if len(words) != 1 or not words[0]:
+def _auth(token: bytes) -> Request:
+    if not token:
         raise BadRequest("usage: AUTH <token>")
-    return Auth(words[0])
+    return Auth(token)
 
 
-def _bare(
-    name: str, kind: type[ConfigRequest | Help | Ping | Close]
-) -> Callable[[list[bytes]], Request]:
+def _command(usage: str, make: Callable[..., Request]) -> Callable[[list[bytes]], Request]:
+    """Passes the words of a command to `make`. `usage` shows how many there may be."""
+    least, most = usage.count(" <"), usage.count("<")
+
     def parse(words: list[bytes]) -> Request:
-        if words:
-            raise BadRequest(f"{name} takes no arguments")
-        return kind()
+        if not least <= len(words) <= most:
+            raise BadRequest(f"usage: {usage}" if most else f"{usage} takes no arguments")
+        return make(*words)
 
     return parse
 
 
 COMMANDS: dict[bytes, Callable[[list[bytes]], Request]] = {
     b"READ": _read,
-    b"TAIL": _tail,
-    b"STATS": _stats,
-    b"TOPICS": _topics,
-    b"PARTITIONS": _partitions,
-    b"CURSOR": _cursor,
-    b"COMMIT": _commit,
-    b"CONFIG": _bare("CONFIG", ConfigRequest),
-    b"HELP": _bare("HELP", Help),
-    b"PING": _bare("PING", Ping),
-    b"CLOSE": _bare("CLOSE", Close),
-    b"AUTH": _auth,
+    b"TAIL": _command(
+        "TAIL <topic> <messages>", lambda topic, n: Tail(topic_name(topic), _message_count(n))
+    ),
+    b"STATS": _command("STATS [<topic>]", lambda *topic: Stats(*map(topic_name, topic))),
+    b"TOPICS": _command("TOPICS [<glob>]", lambda glob=b"*": Topics(topic_glob(glob))),
+    b"PARTITIONS": _command("PARTITIONS <topic>", lambda topic: Partitions(topic_name(topic))),
+    b"CURSOR": _command(
+        "CURSOR <topic> [<name>]",
+        lambda topic, *name: Cursor(topic_name(topic), *map(cursor_name, name)),
+    ),
+    b"COMMIT": _command("COMMIT <topic> <name> <offset>, or - to remove it", _commit),
+    b"CONFIG": _command("CONFIG", ConfigRequest),
+    b"HELP": _command("HELP", Help),
+    b"PING": _command("PING", Ping),
+    b"CLOSE": _command("CLOSE", Close),
+    b"AUTH": _command("AUTH <token>", _auth),
 }
 
 HELP_TEXT = b"""\
@@ -401,7 +370,7 @@ HELP                                                this text
 """
 
 
-# -- what a client sends ------------------------------------------------------------------------
+# -- command lines of clients -------------------------------------------------------------------
 
 
 def push_line(push: Push) -> bytes:

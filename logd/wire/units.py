@@ -76,13 +76,6 @@ def _bytes(value: Any) -> int:
     return int(match[1]) * _UNITS[(match[2] or "").lower()]
 
 
-def _positive_bytes(value: Any) -> int:
-    size = _bytes(value)
-    if size == 0:
-        raise ValueError("must be at least 1 byte")
-    return size
-
-
 def _seconds(value: Any) -> float:
     match = _SECONDS.fullmatch(str(value))
     if match is None:
@@ -90,11 +83,14 @@ def _seconds(value: Any) -> float:
     return float(match[1]) * _SECONDS_IN[(match[2] or "s").lower()]
 
 
-def _positive_seconds(value: Any) -> float:
-    seconds = _seconds(value)
-    if seconds <= 0:
-        raise ValueError("must be more than 0")
-    return seconds
+def _positive(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def checked(value: Any) -> Any:
+        number = check(value)
+        if number <= 0:
+            raise ValueError("must be more than 0")
+        return number
+
+    return checked
 
 
 def _count(value: Any) -> int:
@@ -161,8 +157,8 @@ def _list(values: tuple[str, ...]) -> str:
 
 ADDRESS, ADDRESS_OR_OFF = Unit(_address_text, _quoted), Unit(_address_or_off, _quoted)
 DIRECTORY, FILE, TOPIC = Unit(Path, _quoted), Unit(_file, _quoted), Unit(_topic, _quoted)
-SIZE, SIZE_OR_NONE = Unit(_positive_bytes, _size), Unit(_bytes, _size)
-TIME, TIME_OR_NONE = Unit(_positive_seconds, _time), Unit(_seconds, _time)
+SIZE, SIZE_OR_NONE = Unit(_positive(_bytes), _size), Unit(_bytes, _size)
+TIME, TIME_OR_NONE = Unit(_positive(_seconds), _time), Unit(_seconds, _time)
 COUNT, COUNT_OR_NONE = Unit(_count, str), Unit(_count_or_none, str)
 SWITCH = Unit(_switch, lambda value: str(value).lower())
 NAMES, GLOBS, COMMAND = Unit(_words, _list), Unit(globs, _list), Unit(_arguments, _list)
