@@ -84,9 +84,7 @@ def serve(ctx: typer.Context, version: bool, **flags: Any) -> None:
             sys.exit(1)
         sys.exit(f"logd: {text}")
     logging.shutdown()
-    os._exit(
-        0
-    )  # everything is synced and closed; a thread blocked in a read must not delay the exit
+    os._exit(0)  # all data is synced; a thread that is blocked in a read must not delay the exit
 
 
 def _configure_malloc() -> None:
