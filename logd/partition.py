@@ -32,13 +32,6 @@ class Slice(NamedTuple):
     size: int
 
 
-class Placed(NamedTuple):
-    """A batch to be written: its offset and its size in bytes."""
-
-    offset: int
-    size: int
-
-
 class Partition:
     def __init__(self, directory: Path, first: int) -> None:
         self.first = first
@@ -145,8 +138,8 @@ class Partition:
         next_: int,
         time_ms: int,
     ) -> None:
-        """Write whole batches, `Placed` each, in one call. If it fails, none of them is stored, and
-        `truncate` must be called."""
+        """Write whole batches in one call; `placed` has the offset and the size of each. If it
+        fails, none of them is stored, and `truncate` must be called."""
         file, index, recent = self._file, self._index, self._recent
         assert file is not None and index is not None  # noqa: PT018  it is active
         disk.write_at(file, buffers, self.size)

@@ -10,7 +10,6 @@ import fcntl
 import fnmatch
 import os
 import shutil
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from logd.storage import disk, topic_files
 from logd.storage.delete_hooks import RunningHooks
 from logd.storage.disk import File
 from logd.storage.periodic_tasks import for_each
+from logd.storage.readable_range import OpenPartitions
 from logd.storage.scheduler import Scheduler
 from logd.topic import NO_ROOM, STOPPING, Topic
 from logd.wire.requests import topic_name
@@ -38,20 +38,6 @@ from logd.wire.requests import topic_name
 _OPEN_PARTITIONS = 256
 _CHECKED_PARTITIONS = 256  # partitions of topics that are not written to, per second
 _SYNC_DISTANCE_S = 0.01  # syncs of two topics with more time between them do not delay each other
-
-
-class OpenPartitions:
-    """Keeps the sealed partitions open that were read last, and closes the others."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._open: OrderedDict[Partition, None] = OrderedDict()
-
-    def mark_used(self, partition: Partition) -> None:
-        self._open[partition] = None
-        self._open.move_to_end(partition)
-        if len(self._open) > self._limit:
-            self._open.popitem(last=False)[0].release()
 
 
 class Store:
@@ -131,7 +117,7 @@ class Store:
                 raise ShuttingDown(STOPPING)
             self._check_new(name)
             topic = self.topics[name] = self._new_topic(name)
-            topic.create(failed=lambda error: self._forget(name))
+            topic.create(failed=lambda: self.topics.pop(name, None))
         return topic
 
     def _check_new(self, name: str) -> None:
@@ -147,9 +133,6 @@ class Store:
             )
         if not self._has_room:
             raise NoSpace(NO_ROOM)
-
-    def _forget(self, name: str) -> None:
-        self.topics.pop(name, None)
 
     def configure(self, config: Config) -> list[str]:
         """Apply changed settings; returns the topics that keep their old fsync settings.

@@ -25,15 +25,14 @@ from logd.storage import recovery, topic_files
 from logd.storage.cursor_commits import TopicCursors
 from logd.storage.delete_hooks import RunningHooks
 from logd.storage.disk import SyncFailed, refusal
-from logd.storage.expiration import Expiration
 from logd.storage.fsync_policy import FsyncPolicy
-from logd.storage.group_commit import LogPosition
+from logd.storage.group_commit import GroupCommit, LogPosition
 from logd.storage.producers import Producers
 from logd.storage.readable_range import ReadableRange
+from logd.storage.retention import Expiration
 from logd.storage.scheduler import BackgroundJob, Scheduler
 from logd.storage.single_push import Singles, answer_one
 from logd.storage.topic_files import Opened, TopicFiles
-from logd.storage.topic_sync import TopicSync
 from logd.storage.waiting_readers import NewestWrite, WaitingReaders
 from logd.storage.write_group import PendingPush, WriteGroup
 
@@ -75,8 +74,7 @@ class Topic:
         self._config, self._scheduler = config, scheduler
         self._acks_wait = policy.acks_wait
         self._job = BackgroundJob(scheduler, self._job_ended)
-        self._sync = TopicSync(scheduler, policy, self._job, self, may_block)
-        self._commits = self._sync.commits
+        self._commits = GroupCommit(scheduler, policy, self._job, self, may_block)
         self._expiration = Expiration(config, scheduler, self, running_hooks)
         self.cursors = TopicCursors(policy, config.max_cursors, scheduler, self)
         self._pending: deque[PendingPush] = deque()
@@ -108,7 +106,7 @@ class Topic:
         self._use(opened)
         return opened
 
-    def create(self, failed: Callable[[LogdError], None]) -> None:
+    def create(self, failed: Callable[[], object]) -> None:
         """Create the files; pushes that arrive meanwhile wait."""
         now_ms = self._scheduler.now_ms()
 
@@ -122,7 +120,7 @@ class Topic:
                 self._use(opened)
             else:
                 self.singles.is_open = False
-                failed(refusal(error))
+                failed()
                 self.job_failed(error)
 
         self._job.start(work, done)
@@ -165,8 +163,7 @@ class Topic:
             self._take_singles()
         self._pending.append(push)
         if not self._turn_is_due:
-            self._turn_is_due = True
-            self._scheduler.soon(self._turn)
+            self.turn_soon()
 
     def turn_soon(self) -> None:
         if not self._turn_is_due:
@@ -209,7 +206,7 @@ class Topic:
         if self.waiting_readers.calls:
             self.waiting_readers.wake(NewestWrite(offset, 1, size, buffers))
         answer_one(client, offset)
-        self._sync.start_when_due()
+        self._commits.start_when_due()
 
     def _take_singles(self) -> None:
         """Queue the single messages like any other push."""
@@ -220,7 +217,8 @@ class Topic:
         """Write what is pending, unless a job has to come first."""
         self._turn_is_due = False
         if self.singles:
-            if self._acks_wait and self._delays_singles():
+            may_wait = self._acks_wait and not self._pending and not self.closing
+            if may_wait and self._commits.delays(self.singles):
                 return
             self._take_singles()
         writes = self.ready and bool(self._pending)
@@ -229,17 +227,12 @@ class Topic:
             self.start_job(needed)
         if self._expiration.expired:
             self.start_job(self._expiration.delete)
-        if writes and not needed and not self._must_wait_for_sync():
+        if writes and not needed and not self._commits.must_wait():
             self._flush()
         if not self._pending:
             self._finish_closing()
         elif not self._job.is_running:
             self.turn_soon()
-
-    def _delays_singles(self) -> bool:
-        if self._pending or self._job.is_running or self.closing:
-            return False
-        return self._sync.delays(self.singles)
 
     def _job_before_write(self) -> Callable[[], Callable[[], None]] | None:
         """The job that has to be done before the next write, if there is one."""
@@ -249,9 +242,6 @@ class Topic:
         age_s = config.partition_age_s
         is_old = age_s and self._scheduler.monotonic_s() - self._partition_began_s >= age_s
         return self._roll if size and (is_old or size >= config.partition_bytes) else None
-
-    def _must_wait_for_sync(self) -> bool:
-        return self._job.is_running and self._commits.must_wait(self._scheduler.monotonic_s())
 
     # -- flush ----------------------------------------------------------------------------------
 
@@ -277,7 +267,7 @@ class Topic:
                 self.publish(self._commits.written, group)
             for push in pushes:
                 push.stored()
-        self._sync.start_when_due()
+        self._commits.start_when_due()
 
     def _form_group(self) -> tuple[WriteGroup, list[PendingPush]]:
         """Take as many of the pending pushes as one write may hold."""
@@ -300,9 +290,9 @@ class Topic:
         active = self.active
         messages = group.next - active.next
         active.append(group.buffers, group.placed, group.next, group.time_ms)
-        since_s = self._sync.delayed_since_s or self._scheduler.monotonic_s()
+        since_s = self._commits.delayed_since_s or self._scheduler.monotonic_s()
         self._wrote(messages, group.size, len(group.placed), since_s)
-        self._sync.delayed_since_s = 0.0
+        self._commits.delayed_since_s = 0.0
 
     def _wrote(self, messages: int, size: int, batches: int, since_s: float) -> None:
         active, commits = self.active, self._commits
@@ -354,7 +344,7 @@ class Topic:
             self.job_failed(error)
 
     def _job_ended(self) -> None:
-        self._sync.start_when_due()
+        self._commits.start_when_due()
         self._turn()
 
     def resume(self) -> None:
@@ -393,7 +383,7 @@ class Topic:
         def finish() -> None:
             now_s = self._scheduler.monotonic_s()
             written = self._commits.written
-            self._sync.finish(written, now_s, now_s)
+            self._commits.finish(written, now_s, now_s)
             old.seal()
             self.readable.add(new)
             self._use_partition(new, written.batches)
@@ -428,7 +418,7 @@ class Topic:
             return
         reason = "removed, replaced or truncated while the daemon was running"
         damage = Damage(partition.first, partition.next, partition.path.name, 0, 0, reason)
-        self.damages, self._has_lost_files, self._sync.is_stopped = (damage,), True, True
+        self.damages, self._has_lost_files, self._commits.is_stopped = (damage,), True, True
         self.singles.is_open = False
         log.error("topic %s is faulted: %s", self.name, damage, extra={"topic": self.name})
         if partition.sealed:
@@ -475,7 +465,7 @@ class Topic:
             self._truncate_tail()
             self._files.close(self.active, end)
             now_s = self._scheduler.monotonic_s()
-            return lambda: self._sync.finish(end, now_s, now_s)
+            return lambda: self._commits.finish(end, now_s, now_s)
 
         def done(finish: Any, error: BaseException | None) -> None:
             self._finish_job(finish, error)

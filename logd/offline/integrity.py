@@ -21,7 +21,6 @@ from logd.partition import Partition
 from logd.repair import (
     SEALED,
     Damage,
-    LostRange,
     PartitionScan,
     RepairReport,
     cut_tail,
@@ -41,6 +40,7 @@ from logd.storage.recovery import (
     tail_damage,
 )
 from logd.storage.topic_files import CHECKPOINT, HIDDEN, META, encode_meta
+from logd.wire.offset_ranges import OffsetRange
 
 Progress = Callable[[int], object]  # receives the number of bytes read since the last call
 
@@ -62,7 +62,7 @@ class Gaps:
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self.found: list[LostRange] = []
+        self.found: list[OffsetRange] = []
 
     @property
     def messages(self) -> int:
@@ -76,7 +76,7 @@ class Gaps:
         if self.found and self.found[-1].next == header.offset:
             self.found[-1] = self.found[-1]._replace(next=header.next)
         else:
-            self.found.append(LostRange(header.offset, header.next))
+            self.found.append(OffsetRange(header.offset, header.next))
 
 
 def topic_directories(data_dir: Path, names: list[str]) -> list[Path]:

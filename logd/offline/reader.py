@@ -23,7 +23,7 @@ from logd.partition import Partition
 from logd.repair import Damage, merge_damages
 from logd.storage.checkpoint import CheckpointState, saved_state
 from logd.storage.disk import File
-from logd.storage.readable_range import ReadableRange, ReadPlan
+from logd.storage.readable_range import OpenPartitions, ReadableRange, ReadPlan
 from logd.storage.recovery import read_active, read_layout, read_meta, read_sealed
 from logd.storage.topic_files import CHECKPOINT
 from logd.wire.commands import Batches, TopicInfo, checked_topic, checked_where
@@ -77,7 +77,7 @@ def _state(directory: Path) -> CheckpointState | None:
 
 def _take_snapshot(directory: Path, state: CheckpointState | None) -> TopicSnapshot:
     topic_id, state, firsts, damages = read_layout(directory, state)
-    readable = ReadableRange(_OneOpenPartition().mark_used)
+    readable = ReadableRange(OpenPartitions(1).mark_used)
     for first, next_ in pairwise(firsts):
         partition = Partition.open_read_only(directory, first, next_)
         damages += read_sealed(partition)[1]
@@ -106,18 +106,6 @@ def _read_active(active: Partition, state: CheckpointState) -> tuple[list[Damage
     torn = counted(size - result.end, "byte")
     why = result.torn.reason
     return [], f"{active.path.name} ends in {torn} after the last whole batch ({why})"
-
-
-class _OneOpenPartition:
-    """Keeps only the partition open that was read last."""
-
-    def __init__(self) -> None:
-        self._open: Partition | None = None
-
-    def mark_used(self, partition: Partition) -> None:
-        if self._open is not None and self._open is not partition:
-            self._open.release()
-        self._open = partition
 
 
 def in_use(data_dir: Path) -> bool:

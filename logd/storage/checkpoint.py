@@ -1,4 +1,4 @@
-"""Up to where the log of a topic is known to be on disk, in a file of two slots written in turn.
+"""Up to where a topic is known to be on disk, in a file of two slots that are written alternately.
 
 A slot is one line of text with a checksum, so that `cat` shows it. It is written after the sync
 that it records has returned, so it is never ahead of the disk. The valid slot with the higher

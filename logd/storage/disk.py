@@ -18,9 +18,8 @@ from logd.errors import DataDirError, IoError, LogdError, NoSpace
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MAX_BUFFERS = os.sysconf("SC_IOV_MAX")
-_FLAGS = (
-    os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-)  # the last so that opening a pipe does not block
+# With O_NONBLOCK, opening a pipe does not block.
+_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class SyncFailed(Exception):

@@ -8,6 +8,7 @@ and times increase from batch to batch, so look-ups are bisections. Imports no a
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -28,6 +29,20 @@ class ReadPlan(NamedTuple):
     offset: int
     messages: int
     slices: list[Slice]
+
+
+class OpenPartitions:
+    """Keeps the sealed partitions open that were read last, and closes the others."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open: OrderedDict[Partition, None] = OrderedDict()
+
+    def mark_used(self, partition: Partition) -> None:
+        self._open[partition] = None
+        self._open.move_to_end(partition)
+        if len(self._open) > self._limit:
+            self._open.popitem(last=False)[0].release()
 
 
 class ReadableRange:

@@ -45,18 +45,19 @@ def open_topic(name: str, directory: Path) -> Opened:
         partition, found = _open_sealed(directory, first, next_)
         sealed.append(partition)
         damages += found
-    active = Partition.open_active(directory, firsts[-1]) if firsts else None
-    if active is None:
+    if not firsts:
         cursors.make_sound(None)
         return Opened(
             topic_id, [], checkpoint, Producers(), 0, state, True, None, cursors, tuple(damages)
         )
+    active = Partition.open_active(directory, firsts[-1])
     clean = state.clean and (state.partition, state.position) == (active.first, active.file.size())
-    result, found = _read_active(active, state, clean)
+    if not clean:
+        disk.sync(active.file)
+        disk.drop_cache(active.file)
+    result, found = read_active(active, state, clean)
     damages += found
-    producers = _load_producers(
-        directory, sealed, active
-    )  # before anything is changed, as it may fail
+    producers = _load_producers(directory, sealed, active)  # it may fail: nothing is changed yet
     report = None
     if not damages:
         report, damages = _make_sound(name, active, result, clean)
@@ -197,20 +198,10 @@ def saved_index(partition: Partition) -> Index | None:
     return None if data is None else Index.salvaged(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
 
 
-def _read_active(
-    active: Partition, state: CheckpointState, clean: bool
-) -> tuple[PartitionScan, list[Damage]]:
-    """Read the newest partition as far as needed, from the disk. Changes nothing."""
-    if not clean:
-        disk.sync(active.file)
-        disk.drop_cache(active.file)
-    return read_active(active, state, clean)
-
-
 def read_active(
     active: Partition, state: CheckpointState, clean: bool
 ) -> tuple[PartitionScan, list[Damage]]:
-    """The same from the page cache: for readers."""
+    """Read the newest partition as far as needed. Changes no file."""
     file, known = active.file, saved_index(active)
     start = _last_entry(known, active) if clean else None
     result = scan_partition(
@@ -300,8 +291,9 @@ def _load_producers(directory: Path, sealed: list[Partition], active: Partition)
     """The newest saved producers, updated from the partitions after them."""
     names = sorted(os.listdir(directory), reverse=True)
     producers, known_to = Producers(), 0
-    for match in filter(None, map(_FILE_NAME.fullmatch, names)):
-        saved = _saved_producers(directory / match[0]) if match[2] == "ids" else None
+    for name in filter(_FILE_NAME.fullmatch, names):
+        content = _content(directory / name) if name.endswith(".ids") else None
+        saved = Producers.decode(content) if content is not None else None
         if saved is not None and saved[1] <= active.next:
             producers, known_to = saved[0], saved[1]
             break
@@ -311,11 +303,6 @@ def _load_producers(directory: Path, sealed: list[Partition], active: Partition)
                 if header.offset >= known_to:
                     producers.note(header.id, header.offset, header.messages, header.sum)
     return producers
-
-
-def _saved_producers(path: Path) -> tuple[Producers, int, int] | None:
-    file = File(path)
-    return Producers.decode(file.read_waiting(0, file.size()))
 
 
 def _headers(partition: Partition) -> Iterator[Header]:

@@ -12,7 +12,6 @@ from typing import NamedTuple, Protocol
 
 from logd.batch import JOIN_BYTES, LINES, NO_ID, SMALL_BYTES, Buffer, body_sum, encode_header
 from logd.errors import LogdError
-from logd.partition import Placed
 from logd.storage.producers import Producers, StoredId
 from logd.wire.requests import Pushes
 
@@ -56,7 +55,7 @@ class WriteGroup:
         self.first = self.next = next_
         self.time_ms = time_ms
         self.buffers: list[Buffer] = []
-        self.placed: list[Placed] = []
+        self.placed: list[tuple[int, int]] = []  # offset and size of each batch
         self.size = 0  # in bytes, without the header of a batch that is still being joined
         self._joined: list[Buffer] = []
         self._joined_bytes = 0
@@ -91,7 +90,7 @@ class WriteGroup:
             elif not self._add_once(content, push, producers):
                 continue
             pushes.append(push)
-        self._close_joined()
+        self.close_joined()
         return pushes
 
     def _add_once(self, batch: CheckedBatch, push: PendingPush, producers: Producers) -> bool:
@@ -116,7 +115,7 @@ class WriteGroup:
             return self.add(CheckedBatch(bodies[0], LINES, messages, body_sum(bodies[0])))
         total = sum(map(len, bodies))
         if self._joined_bytes + total > JOIN_BYTES:
-            self._close_joined()
+            self.close_joined()
         self._joined += bodies
         self._joined_bytes += total
         self.size += total
@@ -125,15 +124,12 @@ class WriteGroup:
 
     def add(self, batch: CheckedBatch) -> int:
         """Add one batch as it is; returns its offset."""
-        self._close_joined()
+        self.close_joined()
         self.size += len(batch.body)
         return self._place(*batch)
 
-    def close(self) -> None:
-        """Complete `buffers` and `placed`; nothing can be added after this."""
-        self._close_joined()
-
-    def _close_joined(self) -> None:
+    def close_joined(self) -> None:
+        """Complete `buffers` and `placed`."""
         if self._joined:
             body = b"".join(self._joined) if len(self._joined) > 1 else self._joined[0]
             messages = self.next - self._joined_first
@@ -146,6 +142,6 @@ class WriteGroup:
         header = encode_header(offset, messages, len(body), self.time_ms, enc, sum_, id_)
         self.size += len(header)
         self.buffers += (header, body)
-        self.placed.append(Placed(offset, len(header) + len(body)))
+        self.placed.append((offset, len(header) + len(body)))
         self.next = self._joined_first = offset + messages
         return offset

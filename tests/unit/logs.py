@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logd.batch import body_sum, encode_header
-from logd.partition import Partition, Placed
+from logd.partition import Partition
 
 
 class Written(NamedTuple):
@@ -41,7 +41,7 @@ def append(partition: Partition, shape: Shape) -> Written:
         offset, shape.messages, len(body), time_ms, "lines", body_sum(body), shape.id
     )
     next_, size = offset + shape.messages, len(head) + len(body)
-    partition.append([head, body], [Placed(offset, size)], next_, time_ms)
+    partition.append([head, body], [(offset, size)], next_, time_ms)
     return Written(offset, next_, start, start + size, time_ms)
 
 

@@ -17,7 +17,7 @@ TIME_MS = 1_700_000_000_000
 
 def written(group: WriteGroup) -> list[ScannedBatch]:
     """The group as the file would have it, checked, and each batch where `placed` says it is."""
-    group.close()
+    group.close_joined()
     data = b"".join(group.buffers)
     found = list(scan(reading(data), 0, len(data), since_ms=TIME_MS))
     assert [(b.header.offset, b.end - b.position) for b in found] == group.placed
@@ -142,5 +142,5 @@ def test_every_push_is_where_it_was_told(runs: list[Run], first: int) -> None:
 
 def test_an_empty_group_writes_nothing() -> None:
     group = WriteGroup(5, TIME_MS)
-    group.close()
+    group.close_joined()
     assert (group.buffers, group.placed, group.next, group.size) == ([], [], 5, 0)
