@@ -20,11 +20,8 @@
  * answer: clients that wait for one message each are answered side by side, without a call into the
  * event loop and an object for each. Fallback in logd/storage/single_push.py.
  *
- * send: a short reply leaves at once, where the event loop would send it at the end of its turn. Fallback
- * in logd/net/sendfile.py.
- *
  * label: a reader hands out each message as a tuple of offset, time and value. Fallback in
- * logd/client/reader.py. */
+ * logd/wire/read_state.py. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -354,21 +351,6 @@ static PyObject *answer(PyObject *module, PyObject *const *args, Py_ssize_t give
     return left;
 }
 
-static PyObject *send_now(PyObject *module, PyObject *const *args, Py_ssize_t given)
-{
-    (void)module;
-    if (given != 2 || !PyBytes_Check(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "send takes a socket and bytes");
-        return NULL;
-    }
-    int fd = (int)PyLong_AsLong(args[0]);
-    if (PyErr_Occurred())
-        return NULL;
-    ssize_t sent = send(fd, PyBytes_AS_STRING(args[1]), (size_t)PyBytes_GET_SIZE(args[1]),
-                        MSG_DONTWAIT | MSG_NOSIGNAL);
-    return PyLong_FromSsize_t(sent > 0 ? sent : 0); /* the transport meets the error again */
-}
-
 static PyMethodDef methods[] = {
     {"count", count, METH_O, "count(buffer) -> how many LF it holds"},
     {"split", split, METH_O, "split(buffer) -> its lines, each without its LF"},
@@ -385,8 +367,6 @@ static PyMethodDef methods[] = {
      "pushes(data, at, prefix, most, room) -> the messages of the pushes there, and where they end"},
     {"answer", (PyCFunction)(void (*)(void))answer, METH_FASTCALL,
      "answer(sockets, offset) -> which got only a part of OK <offset + i> 1, and how much of it"},
-    {"send", (PyCFunction)(void (*)(void))send_now, METH_FASTCALL,
-     "send(socket, data) -> how much of it the socket took at once"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -151,7 +151,7 @@ class App:
         return wrapped
 
     def _log_rejection(self, scope: Scope, status_code: int) -> None:
-        rejections = self.service.service.rejections
+        rejections = self.service.service.rejection_log
         client = scope["client"][0] if scope["client"] else ""
         error = scope.get("rejection")
         if isinstance(error, Disconnected):

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable, Coroutine
@@ -15,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 from logd.config import Config, address
 from logd.errors import Internal, LogdError
 from logd.net import daemon_log
-from logd.net.listener_checks import raise_open_files
 from logd.net.loop_scheduler import LoopScheduler
 from logd.net.syslog import SyslogServer
-from logd.net.systemd import InheritedSockets, Notifier, bound_address, take_sockets
+from logd.net.systemd import Notifier, bound_address, take_sockets
 from logd.service import Service
 from logd.store import Store
 from logd.tcp import Connections
@@ -58,17 +58,17 @@ class Server:
             self._loop.add_signal_handler(number, self._signalled, number)
         self._loop.add_signal_handler(signal.SIGHUP, self._hung_up)
         self.connections.configure(self._config)
-        raise_open_files(self._config)
+        _raise_open_files(self._config)
         self._open_store()
         host, port = address(self._config.host)
-        listener = await self.connections.listen(host, port, self._inherited.tcp)
+        listener = await self.connections.listen(host, port, self._inherited.get("tcp"))
         http = await self._start_http()
         await self._start_syslog()
         tcp_at, http_at = bound_address(listener.sockets[0]), bound_address(http) if http else "off"
         log.info("ready tcp=%s http=%s data=%s", tcp_at, http_at, self._config.data_dir)
-        self._add_housekeeping()
+        self._add_periodic_tasks()
         self._ready()
-        tasks = [self._start_task("housekeeping", self._keep_house())]
+        tasks = [self._start_task("housekeeping", self._run_periodic_tasks())]
         tasks.append(self._start_task("watchdog", self._notifier.stay_alive(self._status)))
         await self._stop.wait()
         self._notifier.stopping(self._config.stop_timeout_s)
@@ -130,7 +130,7 @@ class Server:
         app = App(self.service, self.connections, self._config)
         self._http = HttpServer(app, self._config, self.connections.tls)
         host, port = address(self._config.http_host)
-        listening = await self._http.start(host, port, self._inherited.http)
+        listening = await self._http.start(host, port, self._inherited.get("http"))
         self._http.call_when_ended(self._ended_early)
         return listening
 
@@ -140,12 +140,12 @@ class Server:
                 self.service, self._config.syslog_topic, self.connections.tls
             )
             host, port = address(self._config.syslog_host)
-            listener = await self._syslog.start(host, port, self._inherited.syslog)
+            listener = await self._syslog.start(host, port, self._inherited.get("syslog"))
             log.info("syslog at %s", bound_address(listener.sockets[0]))
 
-    def _add_housekeeping(self) -> None:
+    def _add_periodic_tasks(self) -> None:
         """The tasks that run once per second, in this order."""
-        add = self.service.housekeeping.add
+        add = self.service.periodic_tasks.add
         add("TCP timeouts", self.connections.sweep)
         if self._http is not None:
             http = self._http
@@ -156,12 +156,12 @@ class Server:
         add(FREE_SPACE, self.store.check_room)
         add("files of topics", self.store.check_files)
         add("retention", self.store.check_retention)
-        add("log of rejections", self.service.rejections.report)
+        add("log of rejections", self.service.rejection_log.report)
 
-    async def _keep_house(self) -> None:
+    async def _run_periodic_tasks(self) -> None:
         while True:
             await asyncio.sleep(1)
-            self.service.housekeeping.run()
+            self.service.periodic_tasks.run()
 
     def _ended_early(self, task: asyncio.Task[None]) -> None:
         """A task that has to run until the stop has ended: stop the daemon."""
@@ -173,7 +173,7 @@ class Server:
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Count an exception in a callback. Socket errors are expected."""
         if not isinstance(context.get("exception"), OSError):
-            self.service.housekeeping.unexpected_errors += 1
+            self.service.periodic_tasks.unexpected_errors += 1
         loop.default_exception_handler(context)
 
     def reload(self) -> None:
@@ -186,7 +186,7 @@ class Server:
             log.error("SIGHUP: %s; no setting was changed", error.text)
             return
         unchanged = self.store.configure(config)
-        self.service.housekeeping.run_task(FREE_SPACE)
+        self.service.periodic_tasks.run_task(FREE_SPACE)
         for topic in unchanged:
             log.warning("SIGHUP: the fsync settings of topic %s change at the next restart", topic)
         if self._http is not None:
@@ -236,14 +236,11 @@ class Server:
         self._stop.set()
 
 
-def _at_inherited(config: Config, inherited: InheritedSockets) -> Config:
+def _at_inherited(config: Config, inherited: dict[str, socket.socket]) -> Config:
     """The settings with the addresses of the inherited sockets."""
-    changes: dict[str, Any] = {}
-    for name, listener in (("host", "tcp"), ("http_host", "http"), ("syslog_host", "syslog")):
-        passed = getattr(inherited, listener)
-        if passed is not None:
-            changes[name] = bound_address(passed)
-    return replace(config, **changes) if changes else config
+    settings = {"tcp": "host", "http": "http_host", "syslog": "syslog_host"}
+    changes = {settings[name]: bound_address(passed) for name, passed in inherited.items()}
+    return replace(config, **changes)  # type: ignore[arg-type]
 
 
 def _log_report(report: Any) -> None:
@@ -257,3 +254,20 @@ def _log_report(report: Any) -> None:
     else:
         text = "topic %s: the last shutdown was not clean; all data is intact"
         log.info(text, report.topic, extra=said)
+
+
+def _raise_open_files(config: Config) -> None:
+    """Raise the limit of open files to the maximum; the default of most systems is too low."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = config.max_open_files or hard
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, max(wanted, hard)))
+        soft = wanted
+    except (OSError, ValueError):
+        log.warning("max-open-files %d exceeds the system limit of %d", wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft <= config.max_connections:
+        log.warning(
+            "the limit of %d open files is too low for max-connections %d and the files of topics;"
+            " raise the limit (LimitNOFILE= in systemd, ulimit -n), or lower max-connections",
+            soft, config.max_connections,
+        )  # fmt: skip

@@ -103,9 +103,9 @@ class Service:
         self.store = store
         self.config = config
         self.scheduler = scheduler
-        self.admission = ConnectionLimits(config, scheduler.monotonic_s)
-        self.rejections = RejectionLog(scheduler.monotonic_s)
-        self.housekeeping = PeriodicTasks(scheduler.monotonic_s)
+        self.connection_limits = ConnectionLimits(config, scheduler.monotonic_s)
+        self.rejection_log = RejectionLog(scheduler.monotonic_s)
+        self.periodic_tasks = PeriodicTasks(scheduler.monotonic_s)
         self.access: Access | None = None  # without one anybody may do everything
         self.started_at = time.time()
         self.counters = dict.fromkeys(("reads", "read_bytes", "refused"), 0)
@@ -124,7 +124,7 @@ class Service:
 
     @property
     def connections(self) -> int:
-        return self.admission.open
+        return self.connection_limits.open
 
     # -- pushes ---------------------------------------------------------------------------------
 
@@ -182,9 +182,7 @@ class Service:
                 self._commit(request, requester)
             else:
                 requester.reply(self._commands[type(request)](request))
-        except LogdError as error:
-            self.reject(error, requester)
-        except OSError as error:
+        except (LogdError, OSError) as error:
             self.reject(refusal(error), requester)
 
     def reject(self, error: LogdError, requester: Requester) -> None:
@@ -207,10 +205,8 @@ class Service:
         except DamagedBatch as error:
             reason = f"first={topic.readable.first} next={topic.readable.next} {error.text}"
             self.reject(Faulted(reason), requester)
-        except OSError as error:
+        except (LogdError, OSError) as error:
             self.reject(refusal(error), requester)
-        except LogdError as error:
-            self.reject(error, requester)
 
     def _read_now(self, topic: Topic, offset: int, read: Read) -> BatchesReply:
         plan = topic.readable.plan(offset, read.messages, self.max_bytes(read))
@@ -254,7 +250,7 @@ class Service:
 
     def not_ready(self) -> list[str]:
         """Reasons why pushes would be refused now, and periodic tasks that fail."""
-        return self.store.not_ready() + self.housekeeping.problems()
+        return self.store.not_ready() + self.periodic_tasks.problems()
 
     # -- cursors --------------------------------------------------------------------------------
 

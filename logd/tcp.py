@@ -1,24 +1,31 @@
 """The TCP listener of the line protocol, and all open connections of the daemon.
 
 `Connections` holds what connections share, applies settings to them, and stops them. Connections of
-`POST /log` are among them, since they are the same protocol without a socket.
+`POST /log` are among them, since they are the same protocol without a socket. The settings of all
+listeners are checked here, at the start and at a reload; invalid ones raise BadRequest.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import logging
 import socket
+import stat
 
-from logd.access.access_file import Grant
+from logd.access import access_file
+from logd.access.access_file import Access, Grant
 from logd.access.authorization import Authorizer
-from logd.config import Config
+from logd.config import Config, address
 from logd.errors import BadRequest
-from logd.net import listener_checks, tls
+from logd.net import tls
 from logd.net.connection import Connection
-from logd.net.reply_encoding import ReplyEncoder
+from logd.net.replies import ReplyEncoder
 from logd.protocol import Budget
 from logd.service import Service
 from logd.storage.periodic_tasks import for_each
+
+log = logging.getLogger("logd")
 
 
 class Connections:
@@ -34,18 +41,18 @@ class Connections:
 
     def configure(self, config: Config) -> None:
         """Apply the settings at the start and at a reload. BadRequest: nothing was changed."""
-        listener_checks.check_exposed(config)
-        access = listener_checks.load_access(config)
+        _check_exposed(config)
+        access = _load_access(config)
         context = tls.server_context(config.tls_cert, config.tls_key, config.tls_client_ca)
         if self._is_configured and (context is None) != (self.tls is None):
             raise BadRequest("TLS can be switched on and off by a restart only: see tls-cert")
         self._is_configured = True
         service = self.service
-        service.config = service.admission.config = config
+        service.config = service.connection_limits.config = config
         service.access = access
         if context is not None:
             if self.tls is None:
-                self.tls = tls.ListenerContext.before(service.admission, context)
+                self.tls = tls.ListenerContext.before(service.connection_limits, context)
             self.tls.current = context
         self.budget.limit_bytes = config.max_unfinished_bytes
         for connection in list(self.open):
@@ -73,3 +80,41 @@ class Connections:
         self.is_stopping = True
         for connection in list(self.open):
             connection.stop()
+
+
+def _load_access(config: Config) -> Access | None:
+    """The grants of the access file; None: every client may do everything."""
+    if not config.access_file:
+        return None
+    file = tls.secret_file(config.access_file)
+    granted = access_file.load(file)
+    if file.stat().st_mode & stat.S_IROTH:
+        log.warning("every user of this machine can read %s; run chmod o-r", file)
+    return granted
+
+
+def _check_exposed(config: Config) -> None:
+    """Refuse to serve other machines without authentication, unless that is set explicitly."""
+    has_certificates, has_tokens = bool(config.tls_client_ca), bool(config.access_file)
+    for name, where, has_proof in (
+        ("host", config.host, has_certificates or has_tokens),
+        ("http-host", config.http_host, has_certificates or has_tokens),
+        ("syslog-host", config.syslog_host, has_certificates),
+    ):
+        if where == "off" or _is_loopback(address(where)[0]):
+            continue
+        if not has_proof and not config.allow_anonymous:
+            proof = "tls-client-ca" if name == "syslog-host" else "access-file or tls-client-ca"
+            raise BadRequest(
+                f"{name} {where} is open to other machines without authentication;"
+                f" set {proof}, or allow-anonymous if that is intended"
+            )
+        if has_tokens and not config.tls_cert:
+            log.warning("%s %s: tokens and messages are not encrypted; set tls-cert", name, where)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -12,6 +12,7 @@ The path of a request: `data_received` (in `storage.single_push`), `feed`, `rece
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -25,8 +26,15 @@ from logd.errors import LogdError, ShuttingDown
 from logd.net.large_bodies import LargeBodyReceiver
 from logd.net.large_replies import HIGH_BYTES, BufferedSender, SendfileSender
 from logd.net.long_poll import LongPoll
-from logd.net.reply_encoding import OK_ONE, ReplyEncoder, encode_head
-from logd.net.reply_order import MixedRun, MixedSlot, PushSlot, ReplySlot
+from logd.net.replies import (
+    OK_ONE,
+    MixedRun,
+    MixedSlot,
+    PushSlot,
+    ReplyEncoder,
+    ReplySlot,
+    encode_head,
+)
 from logd.net.request_input import RequestInput
 from logd.net.tls import is_secure, peer_address
 from logd.protocol import Budget
@@ -35,15 +43,6 @@ from logd.storage.single_push import SinglePushConnection
 from logd.storage.write_group import CheckedBatch
 from logd.topic import Topic
 from logd.wire.requests import Mixed, Push, Pushes, Read, RefusedRequest, Request
-
-try:
-    from logd._native import send
-except ImportError:  # installed without a compiler
-
-    def send(socket: int, data: bytes, /) -> int:
-        """The number of bytes of a short reply that the socket accepted: here none."""
-        return 0
-
 
 _MAX_IN_FLIGHT_BYTES = 2 << 20  # of unanswered pushes
 _SLOT_BYTES = 500  # of memory per unanswered push, besides its body
@@ -121,13 +120,13 @@ class Connection(SinglePushConnection, asyncio.Protocol):
             self.socket_fd = transport.get_extra_info("socket").fileno()
         self._can_switch_receiver = True
         self.open(transport, address, self._owner.authorizer(grant), make_sender)
-        self._admit(self._service.admission.enter(address, had_turn=is_tls))
+        self._admit(self._service.connection_limits.enter(address, had_turn=is_tls))
 
     def _admit(self, admitted: AdmittedConnection) -> None:
         self._admitted = admitted
         refusal = admitted.refusal
         if refusal is not None and not admitted.is_answered:
-            self._service.rejections.note(refusal, self.client)
+            self._service.rejection_log.note(refusal, self.client)
             self.is_closing = True
             self._transport.abort()
         elif refusal is not None:
@@ -137,7 +136,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         self.is_closing = True
         self._owner.open.discard(self)
         if self._admitted is not None:
-            self._service.admission.leave(self._admitted)
+            self._service.connection_limits.leave(self._admitted)
         self.input.close()
         self.queue.clear()
         if self._long_poll is not None:
@@ -182,7 +181,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         if self._can_switch_receiver and self._expects_large_body(len(data)):
             self._can_switch_receiver = False
             self._transport.pause_reading()
-            self._transport.set_protocol(LargeBodyReceiver(self))
+            self._transport.set_protocol(LargeBodyReceiver(self, self.input, self.feed))
             if not self.is_read_paused:
                 self._transport.resume_reading()
 
@@ -335,7 +334,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
     def refused(self, error: LogdError, count: int) -> None:
         """Some errors close the connection, once everything before them is answered."""
         self._service.counters["refused"] += count
-        self._service.rejections.note(error, self.client, count)
+        self._service.rejection_log.note(error, self.client, count)
         if error.closes:
             self.is_ending = True
             self.queue.clear()
@@ -349,11 +348,12 @@ class Connection(SinglePushConnection, asyncio.Protocol):
     def _send(self, data: bytes) -> None:
         """Directly to the socket if nothing is before it; what is left goes to the transport."""
         if self.socket_fd >= 0 and not self.unwritten_bytes():
-            sent = send(self.socket_fd, data)
-            if sent == len(data):
-                return
-            data = data[sent:]
-        self.write(data)
+            try:
+                data = data[os.write(self.socket_fd, data) :]
+            except OSError:
+                pass  # the transport meets the error again
+        if data:
+            self.write(data)
 
     # -- replies to other commands --------------------------------------------------------------
 
@@ -365,7 +365,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
             self._send_large(reply)
             return
         if isinstance(reply, ErrorReply):
-            self._service.rejections.note(reply.error, self.client)
+            self._service.rejection_log.note(reply.error, self.client)
         self._send(self._owner.encoder.encode(reply))
         self.is_held = False
         if isinstance(reply, OkReply | ErrorReply) and reply.closes:

@@ -9,7 +9,7 @@ one, so room for a command line and a body of that size is offered to the socket
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol as Interface
+from collections.abc import Callable
 
 from logd.net.request_input import RequestInput
 from logd.protocol import MAX_LINE_BYTES
@@ -19,20 +19,12 @@ _scratch = memoryview(bytearray(8 * 1024))
 _spare = bytearray()  # room for one large push; if none arrives, the next connection uses it
 
 
-class LargeBodyConnection(Interface):
-    input: RequestInput
-
-    def data_received(self, data: bytes) -> None: ...
-    def feed(self, data: memoryview) -> None: ...
-    def eof_received(self) -> bool: ...
-    def connection_lost(self, error: Exception | None) -> None: ...
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
-
-
 class LargeBodyReceiver(asyncio.BufferedProtocol):
-    def __init__(self, connection: LargeBodyConnection) -> None:
-        self._connection, self._parser = connection, connection.input.parser
+    def __init__(
+        self, connection: asyncio.Protocol, input_: RequestInput, feed: Callable[[memoryview], None]
+    ) -> None:
+        self._connection, self._input, self._feed = connection, input_, feed
+        self._parser = input_.parser
         self._room: memoryview | None = None
         self._is_likely = False
 
@@ -46,7 +38,7 @@ class LargeBodyReceiver(asyncio.BufferedProtocol):
     def buffer_updated(self, size: int) -> None:
         if self._room is not None:
             self._room = None
-            self._connection.input.take(self._parser.filled(size), size)
+            self._input.take(self._parser.filled(size), size)
         elif self._is_likely:
             self._take_likely(size)
         else:
@@ -57,9 +49,9 @@ class LargeBodyReceiver(asyncio.BufferedProtocol):
             self._parser.likely_bytes = 0
             self._connection.data_received(bytes(memoryview(_spare)[:size]))
         else:
-            self._connection.feed(memoryview(_taken())[:size])
+            self._feed(memoryview(_taken())[:size])
 
-    def eof_received(self) -> bool:
+    def eof_received(self) -> bool | None:
         return self._connection.eof_received()
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -29,11 +29,7 @@ from logd.wire.text import counted
 
 _RETRY_S = 0.5
 _MAX_DEPARTED = 64  # closed connections whose records are not stored yet
-_KEEP_ALIVE = (
-    (socket.TCP_KEEPIDLE, 60),
-    (socket.TCP_KEEPINTVL, 15),
-    (socket.TCP_KEEPCNT, 4),
-)
+_KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 
 
 class SyslogConnection(asyncio.Protocol):
@@ -60,10 +56,10 @@ class SyslogConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._senders.add(self)
         self.address, secure = peer_address(transport), is_secure(transport)
-        admission = self._service.admission
-        self.entry = admission.enter(self.address, had_turn=secure, is_syslog=True)
+        limits = self._service.connection_limits
+        self.entry = limits.enter(self.address, had_turn=secure, is_syslog=True)
         if self.entry.refusal is not None:
-            self._service.rejections.note(self.entry.refusal, self.address)
+            self._service.rejection_log.note(self.entry.refusal, self.address)
             self._transport.abort()
         else:
             _keep_alive(transport.get_extra_info("socket"))
@@ -81,10 +77,10 @@ class SyslogConnection(asyncio.Protocol):
         """Make room for another connection. Records that are not stored yet are kept."""
         entry, self.entry = self.entry, None
         if entry is not None:
-            self._service.admission.leave(entry)
+            self._service.connection_limits.leave(entry)
 
     def _note(self, error: LogdError) -> None:
-        self._service.rejections.note(error, self.address)
+        self._service.rejection_log.note(error, self.address)
 
     def data_received(self, data: bytes) -> None:
         self._active_at_s = self._service.scheduler.monotonic_s()
@@ -146,9 +142,9 @@ class SyslogConnection(asyncio.Protocol):
 
     def check(self, now_s: float) -> None:
         """Abort it if it is idle for too long and has sent no record, or others need its place."""
-        admission, idle_s = self._service.admission, now_s - self._active_at_s
+        limits, idle_s = self._service.connection_limits, now_s - self._active_at_s
         is_idle = self._push is None and idle_s > self._service.config.idle_timeout_s
-        if is_idle and (not self._has_sent_record or admission.is_full_for_syslog):
+        if is_idle and (not self._has_sent_record or limits.is_full_for_syslog):
             self._transport.abort()
 
     def drop(self) -> None:

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from logd.errors import BadRequest
@@ -31,26 +30,15 @@ _WATCHDOG_SIGNALS = 3  # per watchdog interval
 _PROGRESS_BYTES = 4096  # read since the last check, which itself reads about a hundred
 
 
-@dataclass(frozen=True, slots=True)
-class InheritedSockets:
-    """The listening socket of each listener that got one."""
-
-    tcp: socket.socket | None = None
-    http: socket.socket | None = None
-    syslog: socket.socket | None = None
-
-
-def take_sockets(environ: MutableMapping[str, str]) -> InheritedSockets:
-    """The sockets passed to this process; none if they were meant for another process."""
+def take_sockets(environ: MutableMapping[str, str]) -> dict[str, socket.socket]:
+    """The sockets passed to this process, by listener; none if they are for another process."""
     pid = environ.pop("LISTEN_PID", "")
     count, names = environ.pop("LISTEN_FDS", ""), environ.pop("LISTEN_FDNAMES", "")
     if pid != str(os.getpid()) or not count.isascii() or not count.isdigit():
-        return InheritedSockets()
+        return {}
     fds = range(_FIRST_FD, _FIRST_FD + int(count))
     listeners = _listeners(names.split(":") if names else [], len(fds))
-    return InheritedSockets(
-        **{name: _listening(fd, name) for name, fd in zip(listeners, fds, strict=True)}
-    )
+    return {name: _listening(fd, name) for name, fd in zip(listeners, fds, strict=True)}
 
 
 def _listeners(names: list[str], count: int) -> tuple[str, ...]:

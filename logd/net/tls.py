@@ -25,18 +25,18 @@ _CREDENTIAL = "credential:"
 
 class ListenerContext(ssl.SSLContext):
     current: ssl.SSLContext
-    _admission: ConnectionLimits
+    _limits: ConnectionLimits
     _sessions: WeakSet[ssl.SSLObject]  # of connections that are open or in a handshake
 
     @classmethod
-    def before(cls, admission: ConnectionLimits, current: ssl.SSLContext) -> Self:
+    def before(cls, limits: ConnectionLimits, current: ssl.SSLContext) -> Self:
         made = cls(ssl.PROTOCOL_TLS_SERVER)
-        made.current, made._admission, made._sessions = current, admission, WeakSet()
+        made.current, made._limits, made._sessions = current, limits, WeakSet()
         return made
 
     def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
         """Called by the event loop when a handshake begins."""
-        if not self._admission.may_begin(len(self._sessions)):
+        if not self._limits.may_begin(len(self._sessions)):
             raise ssl.SSLError("too many connections")  # the loop closes it
         session = self.current.wrap_bio(*arguments, **named)
         self._sessions.add(session)

@@ -95,16 +95,16 @@ class ServiceCollector(Collector):
             "Time since the last success of a task that runs once per second",
             labels=["task"],
         )
-        housekeeping = self._service.housekeeping
-        for task in housekeeping.tasks.values():
+        tasks = self._service.periodic_tasks
+        for task in tasks.tasks.values():
             failures.add_metric([task.name], task.failures)
-            since.add_metric([task.name], housekeeping.since_success_s(task))
+            since.add_metric([task.name], tasks.since_success_s(task))
         yield failures
         yield since
         yield CounterMetricFamily(
             "logd_unexpected_errors",
             "Unexpected exceptions; see the log",
-            value=housekeeping.unexpected_errors,
+            value=tasks.unexpected_errors,
         )
 
     def _topic_metrics(self) -> Iterator[Metric]:

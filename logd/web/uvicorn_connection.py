@@ -55,10 +55,10 @@ class HttpProtocol(HttpToolsProtocol):
         self._running: RequestResponseCycle | None = None  # the request that is being answered
         self._refusal = b""  # to be sent after the responses to earlier requests
         address, secure = peer_address(transport), is_secure(transport)
-        self.entry = self.service.admission.enter(address, had_turn=secure)
+        self.entry = self.service.connection_limits.enter(address, had_turn=secure)
         refusal = self.entry.refusal
         if refusal is not None and not self.entry.is_answered:
-            self.service.rejections.note(refusal, address)
+            self.service.rejection_log.note(refusal, address)
             self._is_refused = True
             transport.abort()
         elif refusal is not None:
@@ -66,7 +66,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.entry is not None:
-            self.service.admission.leave(self.entry)
+            self.service.connection_limits.leave(self.entry)
         self.pipeline.clear()
         self._unparsed = b""
         if self._running is not None:
@@ -111,7 +111,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _refuse(self, error: LogdError, status: int | None = None) -> None:
         """Refuse an incomplete request, once all requests before it are answered."""
-        self.service.rejections.note(error, self.entry.address if self.entry is not None else "")
+        self.service.rejection_log.note(error, self.entry.address if self.entry is not None else "")
         status = status or error.status
         body = b'{"error":"%s","text":"%s"}' % (error.code.encode(), error.text.encode())
         headers = b"connection: close\r\ncontent-type: application/json\r\n"

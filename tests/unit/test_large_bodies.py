@@ -23,7 +23,7 @@ class Connection:
 
 
 def receiver_of(connection: Connection) -> LargeBodyReceiver:
-    return LargeBodyReceiver(cast(Any, connection))
+    return LargeBodyReceiver(cast(Any, connection), connection.input, connection.feed)
 
 
 @pytest.mark.parametrize("size", [1, 10_000, LARGE // 2, LARGE])
