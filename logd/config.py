@@ -12,6 +12,7 @@ import fnmatch
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,33 +35,28 @@ def _setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+_fixed = partial(_setting, fixed=True)
+_per_topic = partial(_setting, topic=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
-    data_dir: Path = _setting(
-        Path("data"), units.DIRECTORY, "Directory that contains the topics.", fixed=True
+    data_dir: Path = _fixed(Path("data"), units.DIRECTORY, "Directory that contains the topics.")
+    host: str = _fixed(
+        "127.0.0.1:1774", units.ADDRESS, "Address of the TCP listener. Port 0 selects a free port."
     )
-    host: str = _setting(
-        "127.0.0.1:1774",
-        units.ADDRESS,
-        "Address of the TCP listener. Port 0 selects a free port.",
-        fixed=True,
-    )
-    http_host: str = _setting(
+    http_host: str = _fixed(
         "127.0.0.1:1775",
         units.ADDRESS_OR_OFF,
         "Address of the HTTP listener and the web page, or off.",
-        fixed=True,
     )
     http_names: tuple[str, ...] = _setting(
         (), units.NAMES, "Additional host names that are accepted in HTTP requests."
     )
-    syslog_host: str = _setting(
-        "off",
-        units.ADDRESS_OR_OFF,
-        "Address of the listener for syslog over TCP, or off.",
-        fixed=True,
+    syslog_host: str = _fixed(
+        "off", units.ADDRESS_OR_OFF, "Address of the listener for syslog over TCP, or off."
     )
-    syslog_topic: str = _setting("syslog", units.TOPIC, "Topic for syslog messages.", fixed=True)
+    syslog_topic: str = _fixed("syslog", units.TOPIC, "Topic for syslog messages.")
     access_file: str = _setting(
         "", units.FILE, "TOML file with tokens and permissions. If not set, access is unrestricted."
     )
@@ -75,53 +71,40 @@ class Config:
         units.FILE,
         "PEM file with CA certificates. If set, clients need a certificate signed by one.",
     )
-    allow_anonymous: bool = _setting(
+    allow_anonymous: bool = _fixed(
         False,
         units.SWITCH,
         "Allow listening on a public address without tokens and client certificates.",
-        fixed=True,
     )
-    fsync: str = _setting(
+    fsync: str = _fixed(
         "interval",
         units.one_of(*FSYNC_MODES),
         "When data is synced to disk: never, interval, batches or always.",
         topic=True,
-        fixed=True,
     )
-    fsync_interval_s: float = _setting(
-        1.0, units.TIME, "Time between syncs, with fsync=interval.", topic=True, fixed=True
+    fsync_interval_s: float = _fixed(
+        1.0, units.TIME, "Time between syncs, with fsync=interval.", topic=True
     )
-    fsync_batches: int = _setting(
-        1000,
-        units.COUNT,
-        "Number of stored batches between syncs, with fsync=batches.",
-        topic=True,
-        fixed=True,
+    fsync_batches: int = _fixed(
+        1000, units.COUNT, "Number of stored batches between syncs, with fsync=batches.", topic=True
     )
-    partition_bytes: int = _setting(
-        256 << 20, units.SIZE, "Size at which a new partition file is started.", topic=True
+    partition_bytes: int = _per_topic(
+        256 << 20, units.SIZE, "Size at which a new partition file is started."
     )
-    partition_age_s: float = _setting(
-        0.0,
-        units.TIME_OR_NONE,
-        "Age at which a new partition file is started; 0: never.",
-        topic=True,
+    partition_age_s: float = _per_topic(
+        0.0, units.TIME_OR_NONE, "Age at which a new partition file is started; 0: never."
     )
-    max_partitions: int = _setting(
-        0, units.COUNT_OR_NONE, "Maximum number of files of a topic; 0: no limit.", topic=True
+    max_partitions: int = _per_topic(
+        0, units.COUNT_OR_NONE, "Maximum number of files of a topic; 0: no limit."
     )
-    max_bytes: int = _setting(
-        0, units.SIZE_OR_NONE, "Maximum size of a topic; 0: no limit.", topic=True
+    max_bytes: int = _per_topic(0, units.SIZE_OR_NONE, "Maximum size of a topic; 0: no limit.")
+    max_age_s: float = _per_topic(
+        0.0, units.TIME_OR_NONE, "Delete files whose newest message is older; 0: never."
     )
-    max_age_s: float = _setting(
-        0.0, units.TIME_OR_NONE, "Delete files whose newest message is older; 0: never.", topic=True
+    delete_hook: tuple[str, ...] = _per_topic(
+        (), units.COMMAND, "Command that must succeed before a file is deleted."
     )
-    delete_hook: tuple[str, ...] = _setting(
-        (), units.COMMAND, "Command that must succeed before a file is deleted.", topic=True
-    )
-    hook_timeout_s: float = _setting(
-        60.0, units.TIME, "Maximum run time of the delete hook.", topic=True
-    )
+    hook_timeout_s: float = _per_topic(60.0, units.TIME, "Maximum run time of the delete hook.")
     min_free_bytes: int = _setting(
         1 << 20, units.SIZE_OR_NONE, "Refuse pushes if the disk has less free space; 0: never."
     )
@@ -141,9 +124,7 @@ class Config:
     max_topics_per_connection: int = _setting(
         0, units.COUNT_OR_NONE, "Maximum number of topics a connection may push to; 0: no limit."
     )
-    max_cursors: int = _setting(
-        1000, units.COUNT, "Maximum number of cursors per topic.", topic=True
-    )
+    max_cursors: int = _per_topic(1000, units.COUNT, "Maximum number of cursors per topic.")
     max_connections: int = _setting(10_000, units.COUNT, "Maximum number of connections.")
     max_connections_per_address: int = _setting(
         0, units.COUNT_OR_NONE, "Maximum number of connections from one address; 0: no limit."
@@ -151,11 +132,10 @@ class Config:
     connection_rate: int = _setting(
         0, units.COUNT_OR_NONE, "Maximum number of new connections per second; 0: no limit."
     )
-    max_open_files: int = _setting(
+    max_open_files: int = _fixed(
         0,
         units.COUNT_OR_NONE,
         "File descriptors for connections and files; 0: the limit of the system.",
-        fixed=True,
     )
     idle_timeout_s: float = _setting(
         300.0, units.TIME, "Close connections that are idle for this time."
@@ -164,12 +144,11 @@ class Config:
         60.0, units.TIME, "Close connections that need more time to send a request."
     )
     stop_timeout_s: float = _setting(10.0, units.TIME, "Maximum duration of a shutdown.")
-    log_format: str = _setting(
+    log_format: str = _fixed(
         "auto",
         units.one_of(*LOG_FORMATS),
         "Format of the daemon's log: text, json or journal. With auto: text on a terminal, journal"
         " under journald, else json.",
-        fixed=True,
     )
     log_level: str = _setting(
         "info",

@@ -132,11 +132,7 @@ class Partition:
     # -- writing --------------------------------------------------------------------------------
 
     def append(
-        self,
-        buffers: Sequence[Buffer],
-        placed: Sequence[tuple[int, int]],
-        next_: int,
-        time_ms: int,
+        self, buffers: Sequence[Buffer], placed: Sequence[tuple[int, int]], next_: int, time_ms: int
     ) -> None:
         """Write whole batches in one call; `placed` has the offset and the size of each. If it
         fails, none of them is stored, and `truncate` must be called."""

@@ -109,7 +109,7 @@ class Server:
         """One line for `systemctl status`."""
         faulted = sum(bool(topic.damages) for topic in self.store.topics.values())
         line = counted(len(self.store.topics), "topic")
-        line += f", {counted(self.service.connections, 'connection')}"
+        line += f", {counted(self.service.connection_limits.open, 'connection')}"
         if faulted:
             line += f", {counted(faulted, 'topic')} faulted, run log-cli check"
         return line

@@ -122,10 +122,6 @@ class Service:
             requests.Auth: lambda request: OkReply(),  # the authorizer has checked the token
         }
 
-    @property
-    def connections(self) -> int:
-        return self.connection_limits.open
-
     # -- pushes ---------------------------------------------------------------------------------
 
     def push(self, push: Pushes, pending: PendingPush) -> None:
@@ -309,7 +305,7 @@ class Service:
                 "pid": os.getpid(),
                 "uptime_s": int(time.time() - self.started_at),
                 "fsync": self.config.fsync,
-                "connections": self.connections,
+                "connections": self.connection_limits.open,
                 "topics": len(ready),
                 "faulted_topics": sum(bool(topic.damages) for topic in ready),
                 "bytes": sum(topic.readable.size for topic in ready),

@@ -26,15 +26,7 @@ from logd.errors import LogdError, ShuttingDown
 from logd.net.large_bodies import LargeBodyReceiver
 from logd.net.large_replies import HIGH_BYTES, BufferedSender, SendfileSender
 from logd.net.long_poll import LongPoll
-from logd.net.replies import (
-    OK_ONE,
-    MixedRun,
-    MixedSlot,
-    PushSlot,
-    ReplyEncoder,
-    ReplySlot,
-    encode_head,
-)
+from logd.net.replies import OK_ONE, MixedRun, MixedSlot, PushSlot, ReplyEncoder, encode_head
 from logd.net.request_input import RequestInput
 from logd.net.tls import is_secure, peer_address
 from logd.protocol import Budget
@@ -315,7 +307,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
     def finish_single_reply(self, offset: int, sent: int) -> None:
         self.write((OK_ONE % offset)[sent:])
 
-    def answered(self, slot: ReplySlot) -> None:
+    def answered(self, slot: PushSlot | MixedSlot) -> None:
         """Send the replies that are next in order, in one call if possible."""
         slots, unsent = self.slots, self._unsent
         if slot.holds:
@@ -455,9 +447,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
     def _close_if_done(self) -> None:
         if self.is_ending and not self.slots and not self.is_closing:
             self._close_gently()
-        elif self._has_eof and not (
-            self.queue or self.input.unparsed or self.slots or self.is_held
-        ):
+        elif self._has_eof and self.is_finished():
             self.is_closing = True
             self._transport.close()
 

@@ -63,13 +63,8 @@ def _text(data: bytes) -> bytes:
 # -- order ---------------------------------------------------------------------------------------
 
 
-class ReplySlot(Protocol):
-    reply: bytes | None
-    holds: bool  # requests after it start when it is answered
-
-
 class SlotOwner(Protocol):
-    def answered(self, slot: ReplySlot) -> None: ...
+    def answered(self, slot: PushSlot | MixedSlot) -> None: ...
     def refused(self, error: LogdError, count: int) -> None:
         """Called before `answered`, with the number of pushes."""
 
@@ -84,7 +79,7 @@ class PushSlot:
         self.connection = connection
         self.content = content
         self.reply: bytes | None = None
-        self.holds = False
+        self.holds = False  # requests after it start when it is answered
         self.offset = self.messages = 0
 
     def stored(self) -> None:

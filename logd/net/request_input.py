@@ -114,11 +114,8 @@ class RequestInput:
         """Apply a reloaded access file. False: the connection has to be closed."""
         if self.authorizer is None:
             return service.access is None
-        was_authenticated, max_topics = (
-            self.is_authenticated,
-            service.config.max_topics_per_connection,
-        )
-        if not self.authorizer.reload(service.access, max_topics):
+        was_authenticated = self.is_authenticated
+        if not self.authorizer.reload(service.access, service.config.max_topics_per_connection):
             return False
         if self.is_authenticated and not was_authenticated:
             if self.parser.unfinished:

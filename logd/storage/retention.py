@@ -78,11 +78,7 @@ class ExpiringTopic(Protocol):
 
 class Expiration:
     def __init__(
-        self,
-        config: Config,
-        scheduler: Scheduler,
-        topic: ExpiringTopic,
-        hooks: RunningHooks,
+        self, config: Config, scheduler: Scheduler, topic: ExpiringTopic, hooks: RunningHooks
     ) -> None:
         self.configure(config)
         self._scheduler, self._topic, self._running_hooks = scheduler, topic, hooks
