@@ -1,19 +1,19 @@
 """The line protocol as bytes: an incremental parser for requests.
 
-Sans I/O: `Parser.feed` takes whatever arrived and returns the requests it completed, in order. What
-cannot be accepted comes back as `Refused` in its place in that order, so that it is answered in
-turn; after a refusal that closes the connection the parser swallows everything.
+Sans I/O: `Parser.feed` takes the received bytes and returns the requests that they complete, in
+order. An invalid request is returned as a `RefusedRequest`, so that it is answered in order; after
+one that closes the connection the parser ignores all input.
 
-Always: the requests do not depend on how the bytes were cut into pieces (neighbouring plain pushes
-are only grouped differently), and any bytes at all give requests or refusals, never an exception.
-Memory held between two calls is at most one unfinished line and one unfinished body, and the
-latter is paid for from a budget that all connections share.
+Always: the requests do not depend on how the bytes were divided into pieces (consecutive plain
+pushes are only grouped differently), and any bytes result in requests or refusals, never in an
+exception. Between two calls the parser holds at most one unfinished line and one unfinished body;
+the latter counts towards a budget that all connections share.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from logd.batch import JOIN_BYTES, LF, LINES, MAX_NUMBER, NO_ID, SMALL_BYTES, Buffer, count_lf
 from logd.errors import BadRequest, BadTopic, Busy, LogdError, TooLarge, UnknownCommand
@@ -43,7 +43,7 @@ _PLAIN_PUSH = re.compile(rb"(?i:PUSH) (%s) ([0-9]{1,19})\r?\n" % TOPIC_NAME.enco
 _PLAIN_READ = re.compile(
     rb"(?i:READ) (%s) ([0-9]{1,18}) ([1-9][0-9]{0,17})"
     rb"(?: bytes=([0-9]{1,18}))?(?: wait=([0-9]{1,18}))?\r?\n" % TOPIC_NAME.encode()
-)  # as clients write it; all else is read word by word
+)  # as clients write it; any other form is parsed word by word
 _ONE_LINE_LIMIT = f"a one-line message is at most {MAX_ONE_LINE_BYTES} bytes"
 _LENGTH = "the length of a PUSH"
 _BUSY = "too many unfinished pushes are under way; retry"
@@ -51,7 +51,7 @@ _HTTP = re.compile(rb"[A-Za-z]+ \S+ HTTP/[0-9.]+|[A-Za-z-]+: ")
 
 
 class Budget:
-    """Bytes that the unfinished bodies of all connections may take up together."""
+    """Bytes that the unfinished bodies of all connections may use together."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -84,13 +84,13 @@ class Parser:
     def __init__(self, max_batch_bytes: int, budget: Budget) -> None:
         self.closed = False
         self._max_batch_bytes = max_batch_bytes
-        self._most_bytes = min(max_batch_bytes, SMALL_BYTES)  # of what is joined with others
+        self._most_bytes = min(max_batch_bytes, SMALL_BYTES)  # of a push that is joined with others
         self._budget = budget
         self._state = self._in_commands
         self._rest = b""  # an unfinished command line
-        self._body = bytearray()  # room for an unfinished body, or an unfinished one-line message
-        self._push = Push("", b"")  # the push that body belongs to
-        self._left = 0  # bytes of body still to come, or still to drop
+        self._body = bytearray()  # buffer of an unfinished body, or an unfinished one-line message
+        self._push = Push("", b"")  # to which the body belongs
+        self._left = 0  # missing bytes of the body, or bytes to drop
         self.begun = 0
         self.repeatable: RepeatablePush | None = None
         self.likely_bytes = 0  # the next body's, if the last one was large
@@ -98,7 +98,7 @@ class Parser:
 
     def feed(self, data: bytes, most: int = MAX_NUMBER) -> list[Request]:
         """The requests that `data` completes. After `most` of them the parser stops, and
-        `unparsed_bytes` tells how many bytes at the end of `data` it has not looked at."""
+        `unparsed_bytes` is the number of bytes at the end of `data` that it has not parsed."""
         self.repeatable = None
         begins = not self.unfinished
         if self._rest:
@@ -126,18 +126,18 @@ class Parser:
 
     @property
     def unfinished(self) -> bool:
-        """Is a command or a body only half here? `begun` then tells one such from another."""
+        """Is a command or a body incomplete? `begun` then distinguishes it from earlier ones."""
         return bool(self._rest) or self._state != self._in_commands
 
     def release(self) -> None:
-        """Give back what an unfinished body took from the budget. The connection is gone."""
+        """Return the bytes of an unfinished body to the budget. The connection is closed."""
         if self._state == self._in_body:
             self._budget.give(len(self._body) or self._left)
         elif self._state == self._in_one_line:
             self._budget.give(len(self._body))
         self._close()
 
-    # Each state takes the bytes from `at` on and returns how far it got.
+    # Each state parses the bytes from `at` on and returns where it stopped.
 
     def _in_commands(self, data: bytes, at: int, out: list[Request]) -> int:
         match = _PLAIN_PUSH.match(data, at)
@@ -168,7 +168,7 @@ class Parser:
         return end + 1
 
     def _plain_pushes(self, match: re.Match[bytes], data: bytes, out: list[Request]) -> int:
-        """The hot path: single messages to one topic in a row, up to one batch of them."""
+        """The hot path: consecutive single messages to one topic, at most one batch of them."""
         at, topic = match.start(), match[1].decode()
         prefix = data[at : match.start(2)]
         bodies, end = pushes(data, at, prefix, self._most_bytes, JOIN_BYTES)
@@ -185,7 +185,7 @@ class Parser:
         return end
 
     def _plain_push(self, match: re.Match[bytes], data: bytes, out: list[Request]) -> int:
-        """Any other one: of several messages, large, unfinished, or to be refused."""
+        """Any other plain push: of several messages, large, unfinished, or invalid."""
         size, start = int(match[2]), match.end()
         if not 0 < size <= self._max_batch_bytes:
             self._refuse_push(self._bad_size(size), size, out)
@@ -198,9 +198,9 @@ class Parser:
         return start + size
 
     def _mixed_pushes(self, data: bytes, at: int, out: list[Request]) -> int:
-        """Single messages whose command lines change from one to the next, up to one batch of them.
+        """Single messages to several topics in turn, at most one batch of them.
 
-        Where they end; 0 if they are not at least two.
+        Returns where they end; 0 if there are fewer than two.
         """
         end = min(len(data), at + JOIN_BYTES)
         known: dict[bytes, tuple[str, int]] = {}
@@ -249,7 +249,7 @@ class Parser:
         end = start + self._left
         if self._state != self._in_body or end > len(data):
             return out, start
-        self._body_is_here(data[start:end], out)
+        self._complete_body(data[start:end], out)
         return out, end
 
     def _command(self, line: bytes, out: list[Request]) -> None:
@@ -277,11 +277,13 @@ class Parser:
             self._refuse_push(self._bad_size(size), size, out)
             return
         try:
-            push = _push_with(topic_name(words[0]), options(words[2:], PUSH_OPTIONS))
+            topic, given = topic_name(words[0]), options(words[2:], PUSH_OPTIONS)
         except LogdError as error:
             self._refuse_push(error, size, out)
-        else:
-            self._expect_body(push, size, out)
+            return
+        enc, id_ = given.get("enc", LINES), given.get("id", NO_ID)
+        push = Push(topic, b"", enc, given.get("count"), given.get("sum"), id_)
+        self._expect_body(push, size, out)
 
     def _one_line_push(self, word: bytes, out: list[Request]) -> None:
         self._body = bytearray()
@@ -302,7 +304,7 @@ class Parser:
         return TooLarge(f"a batch is at most {self._max_batch_bytes} bytes")
 
     def _refuse_push(self, error: LogdError, size: int, out: list[Request]) -> None:
-        """Refuse a push but stay in step: its body is dropped as it comes in."""
+        """Refuse a push; its body is dropped when it arrives."""
         self._left = size
         self._state = self._dropping if size else self._in_commands
         self._refuse(error, out)
@@ -317,7 +319,7 @@ class Parser:
     def _in_body(self, data: bytes, at: int, out: list[Request]) -> int:
         end = at + self._left
         if not self._body and end <= len(data):
-            self._body_is_here(data[at:end], out)
+            self._complete_body(data[at:end], out)
             return end
         piece = memoryview(data)[at:end]
         room = self.room()
@@ -327,7 +329,7 @@ class Parser:
         return at + len(piece)
 
     def room(self) -> memoryview | None:
-        """What is still missing of a body, to be received into without a copy; then `filled`."""
+        """The buffer for the missing bytes of a body, if there are any; call `filled` after use."""
         if self._state != self._in_body:
             return None
         if not self._body:
@@ -338,10 +340,10 @@ class Parser:
         out: list[Request] = []
         self._left -= size
         if not self._left:
-            self._body_is_here(self._body, out)
+            self._complete_body(self._body, out)
         return out
 
-    def _body_is_here(self, body: Buffer, out: list[Request]) -> None:
+    def _complete_body(self, body: Buffer, out: list[Request]) -> None:
         self._budget.give(len(body))
         self._state, self._body = self._in_commands, bytearray()
         push = self._push
@@ -370,7 +372,7 @@ class Parser:
         return end + 1
 
     def _refuse_one_line(self, size: int, out: list[Request]) -> None:
-        """Too long, or no room for it: what is here is let go, what comes is dropped."""
+        """It is too long, or exceeds the budget: drop what has arrived and what follows."""
         self._budget.give(len(self._body))
         self._left, self._body = MAX_ONE_LINE_BYTES + 2 - len(self._body), bytearray()
         self._state = self._dropping_line
@@ -395,7 +397,7 @@ class Parser:
         return len(data)
 
     def _refuse(self, error: LogdError, out: list[Request]) -> None:
-        # Its traceback leads to `out`, and so back to it: only a collection would free both.
+        # Its traceback refers to `out`, which refers to it: only a collection would free both.
         out.append(RefusedRequest(error.with_traceback(None)))
         if error.closes:
             self._close()
@@ -403,11 +405,6 @@ class Parser:
     def _close(self) -> None:
         self.closed, self.repeatable = True, None
         self._state, self._rest, self._body = self._in_commands, b"", bytearray()
-
-
-def _push_with(topic: str, given: dict[str, Any]) -> Push:
-    enc, id_ = given.get("enc", LINES), given.get("id", NO_ID)
-    return Push(topic, b"", enc, given.get("count"), given.get("sum"), id_)
 
 
 def _likely(size: int) -> int:

@@ -199,20 +199,17 @@ class ReadState:
     def cut(self, reply: Batches) -> Iterator[Batch]:
         """The batches of a reply, without messages before its start or not asked for; a batch of
         very many messages is returned in parts."""
-        for found, start, stop in self.parts(reply):
+        for found, start, stop in self.wanted(reply.offset, check(reply)):
             if found.header.messages <= _MANY:
                 yield split(found, start, stop)
             else:
                 yield from split_lazily(found, start, stop)
 
-    def parts(self, reply: Batches) -> Iterator[tuple[ScannedBatch, int, int]]:
-        """The batches of a reply before they are split, each with its first and last offset."""
-        return self.wanted(reply.offset, check(reply))
-
     def wanted(
         self, offset: int, batches: Iterable[ScannedBatch]
     ) -> Iterator[tuple[ScannedBatch, int, int]]:
-        """The same for a reply that starts at `offset` and has these batches."""
+        """The batches of a reply from `offset` that were asked for, before they are split: each
+        with the offsets of its first message and after its last."""
         for found in batches:
             if found.header.time_ms >= self._until_ms:  # times never decrease
                 self._is_past = True
