@@ -12,16 +12,15 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
-from logd.storage.scheduler import Timer
+from logd.storage.scheduler import Done, Timer
 
 log = logging.getLogger("logd")
 _DISK_THREADS = 8
 _HOOK_THREADS = 16  # one hook per topic at a time
 _CPU_THREADS = 2  # more would only compete for the interpreter lock
-Work = Callable[[], Any]
-Done = Callable[[Any, BaseException | None], None]
 
 
 class LoopScheduler:
@@ -29,25 +28,14 @@ class LoopScheduler:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._disk_threads = ThreadPoolExecutor(_DISK_THREADS, "logd-disk")
-        self._hook_threads = ThreadPoolExecutor(_HOOK_THREADS, "logd-hook")
-        self._cpu_threads = ThreadPoolExecutor(_CPU_THREADS, "logd-cpu")
         self.monotonic_s = time.monotonic
         self.soon: Callable[[Callable[[], None]], Any] = loop.call_soon
+        self.later: Callable[[float, Callable[[], None]], Timer] = loop.call_later
+        self.offload = partial(self._run, ThreadPoolExecutor(_DISK_THREADS, "logd-disk"))
+        self.offload_hook = partial(self._run, ThreadPoolExecutor(_HOOK_THREADS, "logd-hook"))
+        self.offload_cpu = partial(self._run, ThreadPoolExecutor(_CPU_THREADS, "logd-cpu"))
 
-    def later(self, delay_s: float, call: Callable[[], None]) -> Timer:
-        return self._loop.call_later(delay_s, call)
-
-    def offload(self, work: Work, done: Done) -> None:
-        self._run(self._disk_threads, work, done)
-
-    def offload_hook(self, work: Work, done: Done) -> None:
-        self._run(self._hook_threads, work, done)
-
-    def offload_cpu(self, work: Work, done: Done) -> None:
-        self._run(self._cpu_threads, work, done)
-
-    def _run(self, threads: ThreadPoolExecutor, work: Work, done: Done) -> None:
+    def _run(self, threads: ThreadPoolExecutor, work: Callable[[], Any], done: Done) -> None:
         def finished(future: Future[Any]) -> None:
             self._loop.call_soon_threadsafe(deliver, future)
 

@@ -70,7 +70,7 @@ class ServiceCollector(Collector):
         yield info
         for name, help_, value in (
             ("uptime_seconds", "Time since the start", time.time() - service.started_at),
-            ("connections", "Open connections", service.connections),
+            ("connections", "Open connections", service.connection_limits.open),
             ("topics", "Number of topics", len(topics)),
             ("faulted_topics", "Topics that refuse writes because of damage",
              sum(bool(topic.damages) for topic in topics)),
