@@ -34,8 +34,8 @@ from logd.partition import Slice
 from logd.storage.cursors import lag
 from logd.storage.disk import NotCached, refusal
 from logd.storage.periodic_tasks import PeriodicTasks
+from logd.storage.readable_range import NewestWrite
 from logd.storage.scheduler import Scheduler
-from logd.storage.waiting_readers import NewestWrite
 from logd.storage.write_group import CheckedBatch, PendingPush
 from logd.store import Store
 from logd.topic import Topic

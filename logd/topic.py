@@ -28,12 +28,11 @@ from logd.storage.disk import SyncFailed, refusal
 from logd.storage.fsync_policy import FsyncPolicy
 from logd.storage.group_commit import GroupCommit, LogPosition
 from logd.storage.producers import Producers
-from logd.storage.readable_range import ReadableRange
+from logd.storage.readable_range import NewestWrite, ReadableRange, WaitingReaders
 from logd.storage.retention import Expiration
 from logd.storage.scheduler import BackgroundJob, Scheduler
 from logd.storage.single_push import Singles, answer_one
 from logd.storage.topic_files import Opened, TopicFiles
-from logd.storage.waiting_readers import NewestWrite, WaitingReaders
 from logd.storage.write_group import PendingPush, WriteGroup
 
 log = logging.getLogger("logd")

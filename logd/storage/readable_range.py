@@ -1,20 +1,21 @@
-"""The part of a topic that can be read: its partitions in order, up to the end of the range.
+"""The part of a topic that can be read, and the readers that wait at its end.
 
-`next` is the first offset that cannot be read yet. With fsync=always it is the end of what is
-synced, which may be less than what is written. A read is planned here and sent elsewhere. Offsets
-and times increase from batch to batch, so look-ups are bisections. Imports no asyncio, no sockets.
+The range consists of partitions in order. `next` is the first offset that cannot be read yet: with
+fsync=always the end of what is synced, which may be less than what is written. A read is planned
+here and sent elsewhere. Offsets and times increase from batch to batch, so look-ups are bisections.
+Imports no asyncio, no sockets.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sortedcontainers import SortedDict
 
-from logd.batch import MAX_NUMBER
+from logd.batch import MAX_NUMBER, Buffer
 from logd.errors import Faulted, OutOfRange
 from logd.partition import Partition, Slice
 from logd.repair import Damage
@@ -146,6 +147,41 @@ class ReadableRange:
         if partition.first == self.partitions.keys()[-1]:
             return self.next, self._active_size
         return partition.next, partition.size
+
+
+class NewestWrite(NamedTuple):
+    """The batches of the write that woke the readers."""
+
+    offset: int
+    messages: int
+    size: int
+    buffers: Sequence[Buffer]
+
+
+class WaitingReaders:
+    """Readers that wait at the end of a topic until there is more to read.
+
+    Each is called once, when messages become readable or the topic closes. While they are called,
+    `newest` holds the bytes just written, so that a reader that wants exactly these need not read
+    them from the file.
+    """
+
+    def __init__(self) -> None:
+        self.calls: dict[object, Callable[[], None]] = {}
+        self.newest: NewestWrite | None = None
+
+    def add(self, reader: object, call: Callable[[], None]) -> None:
+        self.calls[reader] = call
+
+    def remove(self, reader: object) -> None:
+        self.calls.pop(reader, None)
+
+    def wake(self, newest: NewestWrite | None = None) -> None:
+        calls, self.calls = self.calls, {}
+        self.newest = newest
+        for call in calls.values():
+            call()
+        self.newest = None
 
 
 def _ends_at_ms(partition: Partition) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from logd.net.long_poll import LongPoll
 from logd.service import SMALL_REPLY_BYTES, BatchesReply, Reply, Service
-from logd.storage.waiting_readers import NewestWrite, WaitingReaders
+from logd.storage.readable_range import NewestWrite, WaitingReaders
 from logd.topic import Topic
 from logd.wire.requests import Read
 

@@ -13,8 +13,8 @@ from logd.batch import Buffer
 from logd.errors import LogdError
 from logd.storage import disk
 from logd.storage.disk import File
+from logd.storage.readable_range import NewestWrite
 from logd.storage.single_push import SinglePushConnection
-from logd.storage.waiting_readers import NewestWrite
 from logd.topic import Topic
 from tests.support.topic_loop import Loop, Pushing, batch_of, close, create, push
 
