@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "logd" / "client"
-NAMES = ("client_commands", "cursors", "read_loop")
+NAMES = ("client_commands", "server_cursor", "read_loop")
 RULES = [
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait asyncio\.to_thread\((\w[\w.]*)(?:, )?", r"\1("),

@@ -20,16 +20,15 @@ from typing import Any, NamedTuple
 from logd.client.backoff import Backoff
 from logd.client.spool import Spool
 from logd.client.unacked import (
-    Clash,
-    Forgotten,
+    BatchesLost,
     Futures,
-    Hopeless,
-    Later,
+    NumberReused,
     Outcome,
     PushRefused,
-    PushStored,
+    RetryLater,
     UnackedBatch,
     UnackedBatches,
+    WriterRefused,
 )
 from logd.errors import LogdError
 from logd.wire.addresses import ConnectionLost, lost
@@ -254,22 +253,19 @@ class Delivery:
 
     def _judge(self, outcome: Outcome | None) -> None:
         match outcome:
-            case PushStored():
-                self.trouble = None
-                self._backoff.reset()
             case PushRefused(batch, error):
                 if self._on_refused is None:
                     self.fail(error)
                 else:
                     self._callbacks.append(partial(self._on_refused, batch.messages, error))
-            case Later(error):
+            case RetryLater(error):
                 self._put_off(error)
-            case Forgotten(first, last):
+            case BatchesLost(first, last):
                 if not self._is_loss_reported:
                     self._report_loss(f"batches {first} to {last} were lost in a crash")
-            case Clash(error):
+            case NumberReused(error):
                 self._report_loss(f"this writer's machine lost part of its spool ({error.text})")
-            case Hopeless(error):
+            case WriterRefused(error):
                 self.fail(error)
 
     def _settled(self, batch: UnackedBatch, result: int | LogdError) -> None:
@@ -277,6 +273,8 @@ class Delivery:
         self.resolve(batch.futures, result)
         self._done, self._progress_at_s = batch.number, self._now_s
         if isinstance(result, int):
+            self.trouble = None
+            self._backoff.reset()
             self._is_loss_reported = False
             if self.first_offset is None:
                 self.first_offset = result

@@ -19,8 +19,9 @@ from typing import Self, Unpack
 from logd.client.backoff import RETRYABLE, RetryDeadline
 from logd.client.client import Client
 from logd.client.client_commands import find_identity
-from logd.client.cursors import LocalCursor, SavedCursor, ServerCursor
+from logd.client.cursor_file import CursorFile
 from logd.client.read_progress import ReadProgress
+from logd.client.server_cursor import ServerCursor
 from logd.errors import LogdError
 from logd.wire.addresses import ConnectionLost, Target
 from logd.wire.commands import Batches, Command
@@ -47,9 +48,15 @@ class ReadLoop:
         self._client = target if isinstance(target, Client) else None
         self._patience_s, self._on_trouble = patience_s, on_trouble
         self._deadline = RetryDeadline(patience_s, monotonic())
-        self._cursor = self._make_cursor(cursor)
+        self._cursor: CursorFile | ServerCursor | None = None
+        if isinstance(cursor, Path):
+            self._cursor = CursorFile(cursor, topic)
+        elif cursor is not None:
+            if self._target is None:
+                raise ValueError("a named cursor needs an address, not a Client that is in use")
+            self._cursor = ServerCursor(self._target, topic, cursor)
         self._progress = ReadProgress(monotonic(), consumed)
-        self._resumed_at: int | None = None
+        self.resumed_at: int | None = None  # the offset that the cursor had, if there was one
         self._identity: TopicIdentity | None = None
         self._is_reply_due = False
         self._batches: Iterator[Batch] = iter(())  # the rest of the current reply
@@ -57,26 +64,13 @@ class ReadLoop:
         self._failure: Exception | None = None
         self._is_busy = self._is_closed = False
 
-    def _make_cursor(self, cursor: str | Path | None) -> SavedCursor | None:
-        if cursor is None:
-            return None
-        if isinstance(cursor, Path):
-            return LocalCursor(cursor, self._state.topic)
-        if self._target is None:
-            raise ValueError("a named cursor needs an address, not a Client that is in use")
-        return ServerCursor(self._target, self._state.topic, cursor)
-
     def open(self) -> Self:
         """Connect, and load the cursor; ConnectionLost if no server answers."""
         self._deadline = RetryDeadline(self._patience_s, monotonic())
         try:
             if self._client is None:
                 self._connect()
-            found = None if self._cursor is None else self._cursor.load()
-            if found is not None:
-                self._state.go_on(*found)
-                self._progress.found(found[0])
-                self._resumed_at = found[0]
+            self._load_cursor()
         except BaseException:
             self._end()
             raise
@@ -102,11 +96,6 @@ class ReadLoop:
     def next_offset(self) -> int | None:
         """The start of the reply after the current one; None before the first."""
         return self._state.where if isinstance(self._state.where, int) else None
-
-    @property
-    def resumed_at(self) -> int | None:
-        """The offset that the cursor had; None without a cursor, or for a new one."""
-        return self._resumed_at
 
     # -- messages -------------------------------------------------------------------------------
 
@@ -225,7 +214,7 @@ class ReadLoop:
     def _end(self) -> None:
         self._drop_reply()
         try:
-            if self._cursor is not None:
+            if isinstance(self._cursor, ServerCursor):
                 self._cursor.close()
         finally:
             if self._target is not None and self._client is not None:
@@ -252,6 +241,17 @@ class ReadLoop:
 
     # -- the cursor -----------------------------------------------------------------------------
 
+    def _load_cursor(self) -> None:
+        offset, identity = None, None
+        if isinstance(self._cursor, CursorFile):
+            offset, identity = self._cursor.load() or (None, None)
+        elif self._cursor is not None:
+            offset = self._cursor.load()
+        if offset is not None:
+            self._state.go_on(offset, identity)
+            self._progress.found(offset)
+            self.resumed_at = offset
+
     def commit(self, offset: int | None = None) -> None:
         """Save the cursor: everything before `offset`, or all that was returned, is processed."""
         if self._cursor is None:
@@ -275,6 +275,10 @@ class ReadLoop:
 
     def _save(self) -> None:
         offset = self._progress.unsaved()
-        if offset is not None and self._cursor is not None:
-            self._cursor.save(offset, self._identity)
-            self._progress.saved(offset, monotonic())
+        if offset is None:
+            return
+        if isinstance(self._cursor, CursorFile):
+            self._cursor.save(offset, self._identity)  # it syncs
+        elif self._cursor is not None:
+            self._cursor.save(offset)
+        self._progress.saved(offset, monotonic())

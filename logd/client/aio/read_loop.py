@@ -10,6 +10,7 @@ A subclass provides how one command is sent and its reply received, and how to p
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
@@ -17,8 +18,9 @@ from typing import Self, Unpack
 
 from logd.client.aio.client import AsyncClient
 from logd.client.aio.client_commands import find_identity
-from logd.client.aio.cursors import AsyncLocalCursor, AsyncSavedCursor, AsyncServerCursor
+from logd.client.aio.server_cursor import AsyncServerCursor
 from logd.client.backoff import RETRYABLE, RetryDeadline
+from logd.client.cursor_file import CursorFile
 from logd.client.read_progress import ReadProgress
 from logd.errors import LogdError
 from logd.wire.addresses import ConnectionLost, Target
@@ -46,9 +48,15 @@ class AsyncReadLoop:
         self._client = target if isinstance(target, AsyncClient) else None
         self._patience_s, self._on_trouble = patience_s, on_trouble
         self._deadline = RetryDeadline(patience_s, monotonic())
-        self._cursor = self._make_cursor(cursor)
+        self._cursor: CursorFile | AsyncServerCursor | None = None
+        if isinstance(cursor, Path):
+            self._cursor = CursorFile(cursor, topic)
+        elif cursor is not None:
+            if self._target is None:
+                raise ValueError("a named cursor needs an address, not a Client that is in use")
+            self._cursor = AsyncServerCursor(self._target, topic, cursor)
         self._progress = ReadProgress(monotonic(), consumed)
-        self._resumed_at: int | None = None
+        self.resumed_at: int | None = None  # the offset that the cursor had, if there was one
         self._identity: TopicIdentity | None = None
         self._is_reply_due = False
         self._batches: Iterator[Batch] = iter(())  # the rest of the current reply
@@ -56,26 +64,13 @@ class AsyncReadLoop:
         self._failure: Exception | None = None
         self._is_busy = self._is_closed = False
 
-    def _make_cursor(self, cursor: str | Path | None) -> AsyncSavedCursor | None:
-        if cursor is None:
-            return None
-        if isinstance(cursor, Path):
-            return AsyncLocalCursor(cursor, self._state.topic)
-        if self._target is None:
-            raise ValueError("a named cursor needs an address, not a Client that is in use")
-        return AsyncServerCursor(self._target, self._state.topic, cursor)
-
     async def open(self) -> Self:
         """Connect, and load the cursor; ConnectionLost if no server answers."""
         self._deadline = RetryDeadline(self._patience_s, monotonic())
         try:
             if self._client is None:
                 await self._connect()
-            found = None if self._cursor is None else await self._cursor.load()
-            if found is not None:
-                self._state.go_on(*found)
-                self._progress.found(found[0])
-                self._resumed_at = found[0]
+            await self._load_cursor()
         except BaseException:
             await self._end()
             raise
@@ -101,11 +96,6 @@ class AsyncReadLoop:
     def next_offset(self) -> int | None:
         """The start of the reply after the current one; None before the first."""
         return self._state.where if isinstance(self._state.where, int) else None
-
-    @property
-    def resumed_at(self) -> int | None:
-        """The offset that the cursor had; None without a cursor, or for a new one."""
-        return self._resumed_at
 
     # -- messages -------------------------------------------------------------------------------
 
@@ -224,7 +214,7 @@ class AsyncReadLoop:
     async def _end(self) -> None:
         self._drop_reply()
         try:
-            if self._cursor is not None:
+            if isinstance(self._cursor, AsyncServerCursor):
                 await self._cursor.close()
         finally:
             if self._target is not None and self._client is not None:
@@ -251,6 +241,17 @@ class AsyncReadLoop:
 
     # -- the cursor -----------------------------------------------------------------------------
 
+    async def _load_cursor(self) -> None:
+        offset, identity = None, None
+        if isinstance(self._cursor, CursorFile):
+            offset, identity = self._cursor.load() or (None, None)
+        elif self._cursor is not None:
+            offset = await self._cursor.load()
+        if offset is not None:
+            self._state.go_on(offset, identity)
+            self._progress.found(offset)
+            self.resumed_at = offset
+
     async def commit(self, offset: int | None = None) -> None:
         """Save the cursor: everything before `offset`, or all that was returned, is processed."""
         if self._cursor is None:
@@ -274,6 +275,10 @@ class AsyncReadLoop:
 
     async def _save(self) -> None:
         offset = self._progress.unsaved()
-        if offset is not None and self._cursor is not None:
-            await self._cursor.save(offset, self._identity)
-            self._progress.saved(offset, monotonic())
+        if offset is None:
+            return
+        if isinstance(self._cursor, CursorFile):
+            await asyncio.to_thread(self._cursor.save, offset, self._identity)  # it syncs
+        elif self._cursor is not None:
+            await self._cursor.save(offset)
+        self._progress.saved(offset, monotonic())
