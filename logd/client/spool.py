@@ -61,7 +61,7 @@ class Spool:
         self, directory: Path, *, fsync: bool = False, segment_bytes: int = SEGMENT_BYTES
     ) -> None:
         self.before_removal: Callable[[], None] = lambda: None
-        self._directory, self._fsync, self._segment_bytes = directory, fsync, segment_bytes
+        self._directory, self.fsync, self._segment_bytes = directory, fsync, segment_bytes
         directory.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(directory / "lock")
         self._file = -1  # of the newest segment, while there is one
@@ -96,7 +96,7 @@ class Spool:
         size = len(header) + len(push.body)
         try:
             _write(self._file, [header, push.body], segment.size)
-            if self._fsync:
+            if self.fsync:
                 os.fdatasync(self._file)
         except BaseException:
             os.ftruncate(self._file, segment.size)
@@ -205,7 +205,7 @@ class Spool:
             os.close(self._file)
         self._file = file
         self._segments.append(_Segment(self.last + 1, path))
-        if self._fsync:
+        if self.fsync:
             _sync_directory(self._directory)
 
     def _place_of(self, number: int) -> tuple[int, int]:
@@ -251,11 +251,11 @@ class Spool:
         new = path.with_suffix(".new")
         with new.open("wb") as file:
             file.write(json.dumps(content).encode())
-            if self._fsync:
+            if self.fsync:
                 file.flush()
                 os.fsync(file.fileno())
         new.replace(path)
-        if self._fsync:
+        if self.fsync:
             _sync_directory(self._directory)
         self._saved = self.acknowledged
 

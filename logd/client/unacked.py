@@ -45,7 +45,7 @@ from logd.wire.text import counted
 
 MAX_IN_FLIGHT = 512  # well below the number of batches that the server remembers per producer
 TRY_LATER = (*TRY_AGAIN, IoError, Internal, ChecksumMismatch, Faulted)
-TOO_BAD = (BadRequest, TooLarge)  # this batch only; others may be accepted
+NEVER_ACCEPTED = (BadRequest, TooLarge)  # this batch only; others may be accepted
 _LAST = re.compile(r"last=([0-9]{1,19})\b")
 
 Futures = list[tuple[int, Any]]  # the index of a message in its batch, and its future
@@ -139,7 +139,7 @@ class UnackedBatches:
         self._alone = True
         self._is_new_name = producer is None  # nothing was stored under it
         self._held = False
-        self._verdict: Outcome | None = None  # returned when all replies in flight have arrived
+        self._outcome: Outcome | None = None  # returned when all replies in flight have arrived
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -151,7 +151,7 @@ class UnackedBatches:
 
     def next(self) -> Push | None:
         """The batch to send now, if any. It counts as sent."""
-        if self._held or self._verdict or self.in_flight >= min(self._limit, len(self._batches)):
+        if self._held or self._outcome or self.in_flight >= min(self._limit, len(self._batches)):
             return None
         batch = self._batches[self.in_flight]
         if batch.number == self._first_own:
@@ -174,13 +174,13 @@ class UnackedBatches:
     def answered(self, answer: Pushed | LogdError) -> Outcome | None:
         """The reply to the oldest batch in flight."""
         self.in_flight -= 1
-        if self._verdict is None:
+        if self._outcome is None:
             if isinstance(answer, Pushed):
                 return self._stored(answer)
-            self._verdict = self._judge(answer)
+            self._outcome = self._interpret(answer)
         elif isinstance(answer, Pushed):
             text = "the server stored a batch after one that it had refused"
-            self._verdict = WriterRefused(Internal(text))
+            self._outcome = WriterRefused(Internal(text))
         return None if self.in_flight else self._settle()
 
     def lost(self) -> Outcome | None:
@@ -208,14 +208,14 @@ class UnackedBatches:
         del self._batches[0]
         return None
 
-    def _judge(self, error: LogdError) -> Outcome:
+    def _interpret(self, error: LogdError) -> Outcome:
         if isinstance(error, OutOfOrder | Conflict):
-            return self._judge_number(error)
-        if isinstance(error, TOO_BAD):
+            return self._interpret_number(error)
+        if isinstance(error, NEVER_ACCEPTED):
             return PushRefused(self._batches[0], error)
         return RetryLater(error) if isinstance(error, TRY_LATER) else WriterRefused(error)
 
-    def _judge_number(self, error: LogdError) -> Outcome:
+    def _interpret_number(self, error: LogdError) -> Outcome:
         if self._is_new_name:
             return WriterRefused(error)  # it may start with any number; another name does not help
         found, due = _LAST.search(error.text), self._batches[0].number - 1
@@ -225,16 +225,16 @@ class UnackedBatches:
         return WriterRefused(error) if self._is_shared else NumberReused(error)
 
     def _settle(self) -> Outcome | None:
-        verdict, self._verdict = self._verdict, None
-        if isinstance(verdict, RetryLater):
+        outcome, self._outcome = self._outcome, None
+        if isinstance(outcome, RetryLater):
             self._held = True
-        elif isinstance(verdict, PushRefused | BatchesLost | NumberReused):
+        elif isinstance(outcome, PushRefused | BatchesLost | NumberReused):
             self._rename()
-            if isinstance(verdict, PushRefused):
-                self.settled(verdict.batch, verdict.error)
-                self.size -= verdict.batch.size
+            if isinstance(outcome, PushRefused):
+                self.settled(outcome.batch, outcome.error)
+                self.size -= outcome.batch.size
                 del self._batches[0]
-        return verdict
+        return outcome
 
     def _rename(self) -> None:
         """A new name may start with any number; the old one expects the number that is missing."""

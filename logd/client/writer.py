@@ -90,9 +90,8 @@ class Writer(WriteBuffer):
                 on_loss=on_loss, on_refused=on_refused,
             )  # fmt: skip
             self._sender = Sender(
-                self._delivery, self, self._lock, target=target, topic=self._topic,
-                spool=self.spool, timeout_s=timeout_s,
-            )  # fmt: skip
+                self._delivery, self._lock, target, timeout_s, self._add_due, self._failed
+            )
             if (connect or ("later" if spool else "now")) == "now":
                 self._sender.connect_now()
             if not self._delivery.is_done:

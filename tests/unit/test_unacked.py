@@ -7,7 +7,7 @@ import pytest
 from logd.batch import body_sum
 from logd.client.unacked import (
     MAX_IN_FLIGHT,
-    TOO_BAD,
+    NEVER_ACCEPTED,
     TRY_LATER,
     BatchesLost,
     NumberReused,
@@ -33,7 +33,7 @@ from logd.errors import (
 from logd.wire.commands import Pushed
 from logd.wire.requests import Push
 
-RECOVERABLE = sorted(kind.code for kind in (*TRY_LATER, *TOO_BAD))
+RECOVERABLE = sorted(kind.code for kind in (*TRY_LATER, *NEVER_ACCEPTED))
 FINAL = sorted(set(BY_CODE) - set(RECOVERABLE) - {"out-of-order", "conflict"})
 
 

@@ -21,7 +21,7 @@ from typing import Literal, Self
 
 from logd.client.aio.sender import AsyncSender
 from logd.client.batch_encoder import BatchEncoder
-from logd.client.delivery import Delivery, Failure, Loss, QueueFull
+from logd.client.delivery import Delivery, Failure, Loss
 from logd.client.message_append import EXCEEDED
 from logd.client.spool import Spool, open_spool
 from logd.client.unacked import Futures
@@ -39,6 +39,9 @@ class AsyncWriter:
 
     The options, counters and guarantees are those of the blocking Writer.
     """
+
+    _delivery: Delivery  # set by `open`, like `_sender`
+    _sender: AsyncSender
 
     def __init__(
         self,
@@ -80,19 +83,18 @@ class AsyncWriter:
         self._futures: Futures = []  # by place in the buffer
         self._timer: asyncio.TimerHandle | None = None
         self._is_overdue = False  # the linger time is over, and there was no room
-        self._delivery: Delivery | None = None
-        self._closed = False
+        self._is_open = self._closed = False
         self.dropped = 0
         self.spool: Spool | None = None
 
     async def open(self) -> Self:
         """Open the spool if there is one, and connect, now or in the background."""
-        if self._delivery is not None or self._closed:
+        if self._is_open or self._closed:
             raise RuntimeError("this Writer was opened before; make a new one")
         if self._spool_dir is not None:
             self.spool = await self._opened_spool(self._spool_dir)
         try:
-            delivery = Delivery(
+            self._delivery = Delivery(
                 self._topic, ", ".join(addresses(self._target)), asyncio.get_running_loop().time(),
                 spool=self.spool, producer=self._producer, max_in_flight=self._max_in_flight,
                 room_bytes=self._spool_bytes if self.spool else self._queue_bytes,
@@ -100,17 +102,15 @@ class AsyncWriter:
                 patience_s=self._patience_s, on_loss=self._on_loss, on_refused=self._on_refused,
             )  # fmt: skip
             self._sender = AsyncSender(
-                delivery, self, target=self._target, topic=self._topic, spool=self.spool,
-                uses_thread=self._spool_fsync and self.spool is not None,
-                timeout_s=self._timeout_s,
-            )  # fmt: skip
+                self._delivery, self._target, self._timeout_s, self._add_due, self._failed
+            )
             if self._connect_now:
                 await self._sender.connect_now()
         except BaseException:
             if self.spool is not None:
                 self.spool.close()
             raise
-        self._delivery = delivery
+        self._is_open = True
         self._sender.start()
         return self
 
@@ -129,15 +129,15 @@ class AsyncWriter:
 
     @property
     def acknowledged(self) -> int:
-        return 0 if self._delivery is None else self._delivery.acknowledged
+        return self._delivery.acknowledged if self._is_open else 0
 
     @property
     def first_offset(self) -> int | None:
-        return None if self._delivery is None else self._delivery.first_offset
+        return self._delivery.first_offset if self._is_open else None
 
     @property
     def next_offset(self) -> int | None:
-        return None if self._delivery is None else self._delivery.next_offset
+        return self._delivery.next_offset if self._is_open else None
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -169,9 +169,9 @@ class AsyncWriter:
         """The same as `write` where nothing can wait: QueueFull where there is no room."""
         if type(message) is not bytes:
             raise TypeError(f"a message is bytes, not {type(message).__name__}")
-        delivery = self._check()
-        if not self._fit(delivery, message) and not self._is_dropped(1):
-            raise self._queue_full(delivery) from delivery.disk_error
+        self._check()
+        if not self._fit(message) and not self._is_dropped(1):
+            raise self._delivery.full_error()
 
     async def submit(self, message: bytes) -> int:
         """Write one message and wait until it is stored; its offset.
@@ -189,37 +189,35 @@ class AsyncWriter:
         """Queue one batch after everything written before. With a spool it is on disk on return."""
         if not messages:
             raise BadRequest("a batch holds at least one message")
-        delivery = self._check()
+        self._check()
         batch = self._encoder.encode(messages)
-        while delivery.is_full:
-            if not await self._waited(delivery, len(messages)):
+        while self._delivery.is_full:
+            if not await self._waited(len(messages)):
                 return
-        self._cut(delivery)
+        self._cut()
         self._sender.add(batch, note)
         await asyncio.sleep(0)  # a program that pushes without a pause must not starve the loop
         await self._sender.spooled(batch)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send what is buffered, and wait until everything written so far is acknowledged."""
-        delivery = self._check()
+        self._check()
         try:
             async with asyncio.timeout(timeout_s):
-                while not self._sent(delivery):
-                    await self._sender.changed()
-                    self._check()
-                last = delivery.last
-                while not delivery.is_settled(last):
-                    await self._sender.changed()
-                    self._check()
+                while not self._sent():
+                    await self._changed()
+                last = self._delivery.last
+                while not self._delivery.is_settled(last):
+                    await self._changed()
         except TimeoutError:
-            raise TimeoutError(delivery.describe_queue()) from None
+            raise TimeoutError(self._delivery.describe_queue()) from None
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Flush and end. After a failure: end, and raise the failure again.
 
         Batches may stay in a spool: without `timeout_s` it waits for them only CLOSE_S.
         """
-        if self._closed or self._delivery is None:
+        if self._closed or not self._is_open:
             self._closed = True
             return
         if timeout_s is None and self._spool_dir is not None:
@@ -254,39 +252,39 @@ class AsyncWriter:
 
     # -- the buffer -----------------------------------------------------------------------------
 
-    def _check(self) -> Delivery:
-        delivery = self._delivery
-        if delivery is not None and delivery.failure is not None:
+    def _check(self) -> None:
+        if self._is_open and self._delivery.failure is not None:
             # Without the old traceback, which would grow with every call.
-            raise delivery.failure.with_traceback(None)
+            raise self._delivery.failure.with_traceback(None)
         if self._closed:
             raise ValueError("this writer is closed")
-        if delivery is None:
+        if not self._is_open:
             raise RuntimeError("write `async with Writer(...)`, or await open() first")
-        return delivery
+
+    async def _changed(self) -> None:
+        await self._sender.changed()
+        self._check()
 
     async def _exceed_limit(
         self, message: bytes, future: asyncio.Future[int] | None = None
     ) -> None:
         """A write that starts or ends a batch."""
-        delivery = self._check()
+        self._check()
         was_empty = not self._buffer
-        while not self._fit(delivery, message, future):
-            if not await self._waited(delivery, 1):
+        while not self._fit(message, future):
+            if not await self._waited(1):
                 if future is not None:
-                    future.set_exception(self._queue_full(delivery))
+                    future.set_exception(self._delivery.full_error())
                 return
         if not was_empty or not self._buffer:
             await asyncio.sleep(0)  # a batch was queued
 
-    def _fit(
-        self, delivery: Delivery, message: bytes, future: asyncio.Future[int] | None = None
-    ) -> bool:
+    def _fit(self, message: bytes, future: asyncio.Future[int] | None = None) -> bool:
         """Buffer the message; False if a batch has to be queued first and there is no room."""
         size = len(message) + 1
         is_alone = size > self._batch_bytes
         ends_batch = is_alone or self._size + size > self._batch_bytes
-        if ends_batch and (delivery.is_full or not self._sent(delivery)):
+        if ends_batch and (self._delivery.is_full or not self._sent()):
             return False
         if not self._buffer:
             self._begin()
@@ -294,19 +292,18 @@ class AsyncWriter:
             self._futures.append((len(self._buffer), future))
         self._append(message)
         self._size += size
-        if is_alone and not self._sent(delivery):
+        if is_alone and not self._sent():
             self._empty()
             return False
         return True
 
-    async def _waited(self, delivery: Delivery, messages: int) -> bool:
+    async def _waited(self, messages: int) -> bool:
         """Wait for room; False if the messages were dropped instead."""
         if self._full == "raise":
-            raise self._queue_full(delivery) from delivery.disk_error
+            raise self._delivery.full_error()
         if self._is_dropped(messages):
             return False
-        await self._sender.changed()
-        self._check()
+        await self._changed()
         return True
 
     def _is_dropped(self, messages: int) -> bool:
@@ -314,24 +311,21 @@ class AsyncWriter:
             self.dropped += messages
         return self._full == "drop"
 
-    def _queue_full(self, delivery: Delivery) -> QueueFull:
-        return QueueFull(delivery.describe_queue())
-
     def _begin(self) -> None:
         self._limit = self._batch_bytes
         if self._linger_s:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._linger_s, self._lingered)
 
-    def _sent(self, delivery: Delivery) -> bool:
+    def _sent(self) -> bool:
         """Queue the buffer as a batch; False if the spool's disk refused it."""
         try:
-            self._cut(delivery)
+            self._cut()
         except OSError:
             return False
         return True
 
-    def _cut(self, delivery: Delivery) -> None:
+    def _cut(self) -> None:
         """Queue the buffer as a batch. OSError: the spool refused it, and it stays buffered."""
         if not self._buffer:
             return
@@ -352,20 +346,19 @@ class AsyncWriter:
             self._timer = None
 
     def _lingered(self) -> None:
-        delivery = self._delivery
-        if delivery is not None and self._buffer and delivery.failure is None:
-            self._is_overdue = delivery.is_full
-            if not self._is_overdue and not self._sent(delivery):
+        if self._buffer and self._delivery.failure is None:
+            self._is_overdue = self._delivery.is_full
+            if not self._is_overdue and not self._sent():
                 loop = asyncio.get_running_loop()
-                self._timer = loop.call_later(delivery.disk_retry_s or 0.0, self._lingered)
+                self._timer = loop.call_later(self._delivery.disk_retry_s or 0.0, self._lingered)
 
     # -- for the sender ---------------------------------------------------------------------------
 
-    def add_due(self) -> None:
+    def _add_due(self) -> None:
         if self._is_overdue:
             self._lingered()
 
-    def failed(self, error: Failure) -> None:
+    def _failed(self, error: Failure) -> None:
         for _, future in self._futures:
             if not future.done():
                 future.set_exception(error)
