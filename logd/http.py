@@ -37,7 +37,6 @@ from logd.web import (
     static_files,
     status,
 )
-from logd.web.async_service import AsyncService
 from logd.web.authentication import OPEN_PATHS, grant_of
 from logd.web.error_response import (
     error_response,
@@ -90,9 +89,11 @@ class App:
     """The ASGI application."""
 
     def __init__(self, service: Service, connections: Connections, config: Config) -> None:
-        self.service = AsyncService(service)
-        self._connections = connections
-        self._context = HttpContext(self.service, connections.budget, ReadThreads(), set())
+        self.service, self._connections = service, connections
+        self.is_stopping = False
+        self._context = HttpContext(
+            service, lambda: self.is_stopping, connections.budget, ReadThreads(), set()
+        )
         self.take(config)
         self._routes = [self._route(*route) for route in ROUTES]
         handlers: dict[Any, Any] = {
@@ -116,7 +117,7 @@ class App:
         send = self._wrap_send(scope, send)
         try:
             self._host_check.check(scope["headers"])
-            access = self.service.service.access
+            access = self.service.access
             if access is not None and scope["path"] not in OPEN_PATHS:
                 scope["grant"] = grant_of(access, scope)
         except LogdError as error:
@@ -131,7 +132,7 @@ class App:
             try:
                 await self._app(scope, receive, send)  # type: ignore[arg-type]
             except asyncio.CancelledError:
-                if not self.service.stopping:
+                if not self.is_stopping:
                     raise
                 # Cancelled by `HttpServer.stop`, which has aborted the connection.
 
@@ -151,7 +152,7 @@ class App:
         return wrapped
 
     def _log_rejection(self, scope: Scope, status_code: int) -> None:
-        rejections = self.service.service.rejections
+        rejections = self.service.rejections
         client = scope["client"][0] if scope["client"] else ""
         error = scope.get("rejection")
         if isinstance(error, Disconnected):
@@ -174,7 +175,7 @@ class HttpServer:
     def __init__(self, app: App, config: Config, tls: ListenerContext | None) -> None:
         self.app = app
         settings = uvicorn.Config(
-            app, loop="none", http=protocol_class(app.service.service), ws="none",
+            app, loop="none", http=protocol_class(app.service), ws="none",
             lifespan="off", log_config=None, access_log=False, server_header=False,
             date_header=False, timeout_keep_alive=int(config.idle_timeout_s) + 1,
             proxy_headers=False, backlog=1024,
@@ -215,7 +216,7 @@ class HttpServer:
         Idle connections are closed before another request arrives: some clients send a request
         again if its connection is closed, but not if it is refused.
         """
-        self.app.service.stopping = True
+        self.app.is_stopping = True
         self._server.should_exit = True
         for listener in self._server.servers:
             listener.close()

@@ -44,6 +44,10 @@ class SpoolError(OSError):
     """The spool directory cannot be used. The text says what to do."""
 
 
+class SpoolInUse(SpoolError):
+    """Another writer uses the spool."""
+
+
 @dataclass(slots=True)
 class _Segment:
     first: int
@@ -272,7 +276,7 @@ def _lock(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise SpoolError(
+        raise SpoolInUse(
             f"another writer uses the spool {path.parent}; each writer needs its own directory"
         ) from None
     return descriptor

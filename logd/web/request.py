@@ -15,6 +15,7 @@ from starlette.requests import Request
 from logd.batch import NO_ID
 from logd.errors import BadRequest
 from logd.protocol import Budget
+from logd.service import Service
 from logd.web import request_body
 from logd.web.async_service import AsyncService
 from logd.web.batch_builder import PushBody
@@ -30,7 +31,8 @@ _INLINE_BYTES = 8 * 1024  # parsed in 2 ms at most, so a thread would take longe
 class HttpContext(NamedTuple):
     """The parts of the daemon that all requests share."""
 
-    service: AsyncService
+    service: Service
+    is_stopping: Callable[[], bool]
     budget: Budget
     threads: ReadThreads
     streams: set[MessageStream]  # being sent
@@ -40,7 +42,8 @@ class HttpRequest(Request):
     def __init__(self, request: Request, context: HttpContext) -> None:
         super().__init__(request.scope, request.receive)
         self.context = context
-        self.service = context.service.by(request.scope.get("grant"))  # with the client's rights
+        grant = request.scope.get("grant")
+        self.service = AsyncService(context.service, grant, context.is_stopping)
 
     @property
     def topic(self) -> str:
@@ -53,13 +56,12 @@ class HttpRequest(Request):
 
     @property
     def max_batch_bytes(self) -> int:
-        return self.service.service.config.max_batch_bytes
+        return self.context.service.config.max_batch_bytes
 
     def open_body(self) -> AbstractAsyncContextManager[bytes]:
         """The whole body, decompressed; its memory is returned to the budget at the end."""
-        context = self.context
         return request_body.open_body(
-            self, self.max_batch_bytes, context.budget, context.service.compute
+            self, self.max_batch_bytes, self.context.budget, self.service.compute
         )
 
     async def parse(self, body: bytes, work: Callable[[], T]) -> T:
