@@ -31,7 +31,7 @@ from logd.client.unacked import (
     WriterRefused,
 )
 from logd.errors import LogdError
-from logd.wire.addresses import ConnectionLost, lost
+from logd.wire.addresses import ConnectionLost, Target, addresses, lost
 from logd.wire.commands import Pushed
 from logd.wire.requests import Push
 from logd.wire.topic_identity import TopicIdentity, kept
@@ -67,7 +67,7 @@ class Delivery:
     def __init__(
         self,
         topic: str,
-        address: str,
+        target: Target,
         now_s: float,
         *,
         spool: Spool | None,
@@ -79,7 +79,8 @@ class Delivery:
         on_loss: Callable[[Loss], None],
         on_refused: Callable[[int, LogdError], None] | None,
     ) -> None:
-        self.topic, self.address, self.spool = topic, address, spool
+        self.topic, self.target, self.spool = topic, target, spool
+        self.address = ", ".join(addresses(target))
         self._room_bytes, self._memory_bytes = room_bytes, memory_bytes
         self._patience_s, self._on_loss, self._on_refused = patience_s, on_loss, on_refused
         self._unacked = UnackedBatches(

@@ -24,7 +24,7 @@ from logd.client.nonblocking_socket import NonblockingSocket
 from logd.client.worker_thread import WorkerThread
 from logd.errors import Internal, LogdError
 from logd.wire import commands
-from logd.wire.addresses import ConnectionLost, Target, lost
+from logd.wire.addresses import ConnectionLost, lost
 from logd.wire.topic_identity import TopicIdentity
 
 _LONGEST_SLEEP_S = 60.0
@@ -37,10 +37,10 @@ class Sender:
     again (None: not yet); `failed()` follows the writer's failure. Both run with the lock held."""
 
     def __init__(
-        self, delivery: Delivery, lock: threading.Lock, target: Target, timeout_s: float,
+        self, delivery: Delivery, lock: threading.Lock, timeout_s: float,
         add_due: Callable[[float], float | None], failed: Callable[[], None],
     ) -> None:  # fmt: skip
-        self._delivery, self._target, self._timeout_s = delivery, target, timeout_s
+        self._delivery, self._timeout_s = delivery, timeout_s
         self._add_due, self._failed = add_due, failed
         self._worker = WorkerThread(lock, self)
         self.request_turn = self._worker.request_turn
@@ -154,7 +154,7 @@ class Sender:
             self._connected(connection, identity)
 
     def _dial(self) -> tuple[NonblockingSocket, TopicIdentity | None]:
-        client = Client(self._target, timeout_s=self._timeout_s)
+        client = Client(self._delivery.target, timeout_s=self._timeout_s)
         try:
             identity = find_identity(client, self._delivery.topic)
         except BaseException:

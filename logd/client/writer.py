@@ -18,7 +18,7 @@ from logd.client.sender import Sender
 from logd.client.spool import open_spool
 from logd.client.write_buffer import Full, WriteBuffer
 from logd.errors import BadRequest, LogdError
-from logd.wire.addresses import Target, addresses
+from logd.wire.addresses import Target
 from logd.wire.commands import checked_topic
 
 PATIENCE_S = 60.0
@@ -80,17 +80,16 @@ class Writer(WriteBuffer):
             full=full,
         )  # fmt: skip
         self._closing = False
-        address = ", ".join(addresses(target))
         self.spool = open_spool(spool, spool_bytes, fsync=spool_fsync) if spool else None
         try:
             self._delivery = Delivery(
-                self._topic, address, monotonic(), spool=self.spool, producer=producer,
+                self._topic, target, monotonic(), spool=self.spool, producer=producer,
                 max_in_flight=max_in_flight, room_bytes=spool_bytes if spool else queue_bytes,
                 patience_s=PATIENCE_S if patience_s is None and spool is None else patience_s,
                 on_loss=on_loss, on_refused=on_refused,
             )  # fmt: skip
             self._sender = Sender(
-                self._delivery, self._lock, target, timeout_s, self._add_due, self._failed
+                self._delivery, self._lock, timeout_s, self._add_due, self._failed
             )
             if (connect or ("later" if spool else "now")) == "now":
                 self._sender.connect_now()

@@ -22,7 +22,7 @@ from logd.client.delivery import Delivery, Failure, closed
 from logd.client.unacked import UnackedBatch
 from logd.errors import Internal, LogdError
 from logd.wire import commands
-from logd.wire.addresses import ConnectionLost, Target, lost
+from logd.wire.addresses import ConnectionLost, lost
 from logd.wire.commands import Pushed
 from logd.wire.topic_identity import TopicIdentity
 
@@ -32,10 +32,10 @@ class AsyncSender:
     writer's failure, and its end."""
 
     def __init__(
-        self, delivery: Delivery, target: Target, timeout_s: float,
+        self, delivery: Delivery, timeout_s: float,
         add_due: Callable[[], None], failed: Callable[[Failure], None],
     ) -> None:  # fmt: skip
-        self._delivery, self._target, self._timeout_s = delivery, target, timeout_s
+        self._delivery, self._timeout_s = delivery, timeout_s
         self._add_due, self._failed, self._spool = add_due, failed, delivery.spool
         self._loop = asyncio.get_running_loop()
         self._client: AsyncClient | None = None
@@ -207,7 +207,7 @@ class AsyncSender:
             self._connecting.add_done_callback(self._wake)
 
     async def _dial(self) -> tuple[AsyncClient, TopicIdentity | None]:
-        client = await AsyncClient(self._target, timeout_s=self._timeout_s).open()
+        client = await AsyncClient(self._delivery.target, timeout_s=self._timeout_s).open()
         try:
             return client, await find_identity(client, self._delivery.topic)
         except BaseException:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Literal, Self
@@ -68,13 +69,16 @@ class AsyncWriter:
         if batch_bytes < 1:
             raise ValueError("batch_bytes must be at least 1")
         addresses(target)
-        self._target, self._topic, self._timeout_s = target, checked_topic(topic), timeout_s
-        self._batch_bytes, self._linger_s = batch_bytes, linger_s or 0.0
-        self._full, self._queue_bytes, self._spool_bytes = full, queue_bytes, spool_bytes
-        self._on_loss, self._on_refused = on_loss, on_refused
-        self._producer, self._max_in_flight = producer, max_in_flight
-        self._spool_dir, self._spool_fsync = spool, spool_fsync
-        self._patience_s = PATIENCE_S if patience_s is None and spool is None else patience_s
+        self._topic, self._timeout_s = checked_topic(topic), timeout_s
+        self._batch_bytes, self._linger_s, self._full = batch_bytes, linger_s or 0.0, full
+        self._open_spool = spool and partial(open_spool, spool, spool_bytes, fsync=spool_fsync)
+        self._make_delivery = partial(
+            Delivery, self._topic, target, producer=producer, max_in_flight=max_in_flight,
+            room_bytes=spool_bytes if spool else queue_bytes,
+            memory_bytes=queue_bytes if spool_fsync else 0,
+            patience_s=PATIENCE_S if patience_s is None and spool is None else patience_s,
+            on_loss=on_loss, on_refused=on_refused,
+        )  # fmt: skip
         self._connect_now = (connect or ("later" if spool else "now")) == "now"
         self._encoder = BatchEncoder(self._topic, compressed=compress)
         self._buffer: list[bytes] = []
@@ -91,19 +95,12 @@ class AsyncWriter:
         """Open the spool if there is one, and connect, now or in the background."""
         if self._is_open or self._closed:
             raise RuntimeError("this Writer was opened before; make a new one")
-        if self._spool_dir is not None:
-            self.spool = await self._opened_spool(self._spool_dir)
+        if self._open_spool is not None:
+            self.spool = await _in_thread(self._open_spool)
         try:
-            self._delivery = Delivery(
-                self._topic, ", ".join(addresses(self._target)), asyncio.get_running_loop().time(),
-                spool=self.spool, producer=self._producer, max_in_flight=self._max_in_flight,
-                room_bytes=self._spool_bytes if self.spool else self._queue_bytes,
-                memory_bytes=self._queue_bytes if self._spool_fsync else 0,
-                patience_s=self._patience_s, on_loss=self._on_loss, on_refused=self._on_refused,
-            )  # fmt: skip
-            self._sender = AsyncSender(
-                self._delivery, self._target, self._timeout_s, self._add_due, self._failed
-            )
+            now_s = asyncio.get_running_loop().time()
+            self._delivery = self._make_delivery(now_s, spool=self.spool)
+            self._sender = AsyncSender(self._delivery, self._timeout_s, self._add_due, self._failed)
             if self._connect_now:
                 await self._sender.connect_now()
         except BaseException:
@@ -113,19 +110,6 @@ class AsyncWriter:
         self._is_open = True
         self._sender.start()
         return self
-
-    async def _opened_spool(self, directory: Path) -> Spool:
-        """In a thread: everything that an earlier process has left there is read and checked."""
-        opening = asyncio.ensure_future(
-            asyncio.to_thread(open_spool, directory, self._spool_bytes, fsync=self._spool_fsync)
-        )
-        try:
-            return await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            await asyncio.wait([opening])
-            if opening.exception() is None:
-                opening.result().close()
-            raise
 
     @property
     def acknowledged(self) -> int:
@@ -220,12 +204,12 @@ class AsyncWriter:
         if self._closed or not self._is_open:
             self._closed = True
             return
-        if timeout_s is None and self._spool_dir is not None:
+        if timeout_s is None and self.spool is not None:
             timeout_s = CLOSE_S
         try:
             await self.flush(timeout_s)
         except TimeoutError:
-            if self._spool_dir is None or self._buffer:
+            if self.spool is None or self._buffer:
                 raise
         finally:
             self._closed, self._limit = True, EXCEEDED
@@ -363,3 +347,15 @@ class AsyncWriter:
             if not future.done():
                 future.set_exception(error)
         self._empty()
+
+
+async def _in_thread(open_spool: Callable[[], Spool]) -> Spool:
+    """Everything that an earlier process has left in the spool is read and checked."""
+    opening = asyncio.ensure_future(asyncio.to_thread(open_spool))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        await asyncio.wait([opening])
+        if opening.exception() is None:
+            opening.result().close()
+        raise
