@@ -19,7 +19,7 @@ from typing import Self, Unpack
 from logd.client.backoff import RETRYABLE, RetryDeadline
 from logd.client.client import Client
 from logd.client.client_commands import find_identity
-from logd.client.cursor_file import CursorFile
+from logd.client.local_cursor import LocalCursor
 from logd.client.read_progress import ReadProgress
 from logd.client.server_cursor import ServerCursor
 from logd.errors import LogdError
@@ -48,9 +48,9 @@ class ReadLoop:
         self._client = target if isinstance(target, Client) else None
         self._patience_s, self._on_trouble = patience_s, on_trouble
         self._deadline = RetryDeadline(patience_s, monotonic())
-        self._cursor: CursorFile | ServerCursor | None = None
+        self._cursor: LocalCursor | ServerCursor | None = None
         if isinstance(cursor, Path):
-            self._cursor = CursorFile(cursor, topic)
+            self._cursor = LocalCursor(cursor, topic)
         elif cursor is not None:
             if self._target is None:
                 raise ValueError("a named cursor needs an address, not a Client that is in use")
@@ -243,7 +243,7 @@ class ReadLoop:
 
     def _load_cursor(self) -> None:
         offset, identity = None, None
-        if isinstance(self._cursor, CursorFile):
+        if isinstance(self._cursor, LocalCursor):
             offset, identity = self._cursor.load() or (None, None)
         elif self._cursor is not None:
             offset = self._cursor.load()
@@ -277,7 +277,7 @@ class ReadLoop:
         offset = self._progress.unsaved()
         if offset is None:
             return
-        if isinstance(self._cursor, CursorFile):
+        if isinstance(self._cursor, LocalCursor):
             self._cursor.save(offset, self._identity)  # it syncs
         elif self._cursor is not None:
             self._cursor.save(offset)

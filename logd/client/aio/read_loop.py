@@ -20,7 +20,7 @@ from logd.client.aio.client import AsyncClient
 from logd.client.aio.client_commands import find_identity
 from logd.client.aio.server_cursor import AsyncServerCursor
 from logd.client.backoff import RETRYABLE, RetryDeadline
-from logd.client.cursor_file import CursorFile
+from logd.client.local_cursor import LocalCursor
 from logd.client.read_progress import ReadProgress
 from logd.errors import LogdError
 from logd.wire.addresses import ConnectionLost, Target
@@ -48,9 +48,9 @@ class AsyncReadLoop:
         self._client = target if isinstance(target, AsyncClient) else None
         self._patience_s, self._on_trouble = patience_s, on_trouble
         self._deadline = RetryDeadline(patience_s, monotonic())
-        self._cursor: CursorFile | AsyncServerCursor | None = None
+        self._cursor: LocalCursor | AsyncServerCursor | None = None
         if isinstance(cursor, Path):
-            self._cursor = CursorFile(cursor, topic)
+            self._cursor = LocalCursor(cursor, topic)
         elif cursor is not None:
             if self._target is None:
                 raise ValueError("a named cursor needs an address, not a Client that is in use")
@@ -243,7 +243,7 @@ class AsyncReadLoop:
 
     async def _load_cursor(self) -> None:
         offset, identity = None, None
-        if isinstance(self._cursor, CursorFile):
+        if isinstance(self._cursor, LocalCursor):
             offset, identity = self._cursor.load() or (None, None)
         elif self._cursor is not None:
             offset = await self._cursor.load()
@@ -277,7 +277,7 @@ class AsyncReadLoop:
         offset = self._progress.unsaved()
         if offset is None:
             return
-        if isinstance(self._cursor, CursorFile):
+        if isinstance(self._cursor, LocalCursor):
             await asyncio.to_thread(self._cursor.save, offset, self._identity)  # it syncs
         elif self._cursor is not None:
             await self._cursor.save(offset)

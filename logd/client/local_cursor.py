@@ -14,7 +14,7 @@ from logd.errors import BadRequest
 from logd.wire.topic_identity import TopicIdentity
 
 
-class CursorFile:
+class LocalCursor:
     def __init__(self, path: Path, topic: str) -> None:
         self._path, self._topic = path, topic
 
