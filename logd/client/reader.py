@@ -89,7 +89,11 @@ class Reader(ReadLoop):
         assert self._client is not None
         self._client.send(command)
 
-    def _take_reply(self) -> Batches:
+    @property
+    def _is_reply_due(self) -> bool:
+        return self._client is not None and self._client.in_flight > 0
+
+    def _receive(self) -> Batches:
         assert self._client is not None
         reply: Batches = self._client.receive()
         return reply

@@ -35,21 +35,6 @@ Full = Literal["wait", "raise", "drop"]
 class WriteBuffer(MessageAppend):
     """The base class of Writer, which sets `_delivery` and `_sender`."""
 
-    __slots__ = (
-        "_batch_bytes",
-        "_closed",
-        "_cut",
-        "_delivery",
-        "_encoder",
-        "_full",
-        "_futures",
-        "_linger_s",
-        "_lock",
-        "_oldest_s",
-        "_sender",
-        "_topic",
-        "dropped",
-    )
     _delivery: Delivery
     _sender: Sender
 

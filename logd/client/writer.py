@@ -51,8 +51,6 @@ class Writer(WriteBuffer):
     `acknowledged` counts messages; `first_offset` and `next_offset` enclose them.
     """
 
-    __slots__ = ("_closing", "spool")
-
     def __init__(
         self,
         target: Target,

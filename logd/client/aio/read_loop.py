@@ -58,7 +58,6 @@ class AsyncReadLoop:
         self._progress = ReadProgress(monotonic(), consumed)
         self.resumed_at: int | None = None  # the offset that the cursor had, if there was one
         self._identity: TopicIdentity | None = None
-        self._is_reply_due = False
         self._batches: Iterator[Batch] = iter(())  # the rest of the current reply
         self._messages: Iterator[Message] = iter(())  # the rest of the current batch
         self._failure: Exception | None = None
@@ -156,10 +155,8 @@ class AsyncReadLoop:
             if self._client is None:
                 await self._connect()
             if not self._is_reply_due:
-                self._ask(self._state.ask())
-            await self._wait_for_reply()
-            self._is_reply_due = False
-            reply = self._take_reply()
+                self._send(self._state.ask())
+            reply = await self._receive()
         except RETRYABLE as error:
             await self._recover(error)
             return None
@@ -170,13 +167,9 @@ class AsyncReadLoop:
         self._state.arrived(reply)
         return reply
 
-    def _ask(self, command: Command[Batches]) -> None:
-        self._send(command)
-        self._is_reply_due = True
-
     def _ask_ahead(self, messages: int) -> None:
         try:
-            self._ask(self._state.ask(messages))
+            self._send(self._state.ask(messages))
         except ConnectionLost:
             self._hang_up()  # the reply that has arrived is used first
 
@@ -209,7 +202,7 @@ class AsyncReadLoop:
         self._drop_reply()
         if self._client is not None and self._target is not None:
             self._client.hang_up()
-        self._client, self._is_reply_due = None, False
+        self._client = None
 
     async def _end(self) -> None:
         self._drop_reply()
@@ -223,10 +216,11 @@ class AsyncReadLoop:
     def _send(self, command: Command[Batches]) -> None:
         raise NotImplementedError
 
-    async def _wait_for_reply(self) -> None:
-        """Until `_take_reply` returns without waiting."""
+    @property
+    def _is_reply_due(self) -> bool:
+        raise NotImplementedError
 
-    def _take_reply(self) -> Batches:
+    async def _receive(self) -> Batches:
         raise NotImplementedError
 
     @property

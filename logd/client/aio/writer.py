@@ -71,7 +71,9 @@ class AsyncWriter:
         addresses(target)
         self._topic, self._timeout_s = checked_topic(topic), timeout_s
         self._batch_bytes, self._linger_s, self._full = batch_bytes, linger_s or 0.0, full
-        self._open_spool = spool and partial(open_spool, spool, spool_bytes, fsync=spool_fsync)
+        self._open_spool: Callable[[], Spool] | None = None
+        if spool is not None:
+            self._open_spool = partial(open_spool, spool, spool_bytes, fsync=spool_fsync)
         self._make_delivery = partial(
             Delivery, self._topic, target, producer=producer, max_in_flight=max_in_flight,
             room_bytes=spool_bytes if spool else queue_bytes,
