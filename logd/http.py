@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
 from logd.config import Config
 from logd.errors import LogdError
@@ -51,9 +52,6 @@ from logd.web.read_threads import ReadThreads
 from logd.web.request import HttpContext, HttpRequest
 from logd.web.uvicorn_connection import protocol_class
 
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 Handler = Callable[[HttpRequest], Awaitable[Response]]
 _GET, _POST = ("GET",), ("POST",)
 _MAX_LOGGED_PATH = 100  # characters
@@ -122,15 +120,15 @@ class App:
                 scope["grant"] = grant_of(access, scope)
         except LogdError as error:
             scope["rejection"] = error
-            await error_response(error)(scope, receive, send)  # type: ignore[arg-type]
+            await error_response(error)(scope, receive, send)
             return
         if scope["path"] == "/log" and scope["method"] == "POST":
             await post_log(self._connections, scope, receive, send)
         elif scope["path"] == "/log":
-            await method_not_allowed({"POST"})(scope, receive, send)  # type: ignore[arg-type]
+            await method_not_allowed({"POST"})(scope, receive, send)
         else:
             try:
-                await self._app(scope, receive, send)  # type: ignore[arg-type]
+                await self._app(scope, receive, send)
             except asyncio.CancelledError:
                 if not self.is_stopping:
                     raise
@@ -142,7 +140,7 @@ class App:
         if elasticsearch.is_elasticsearch_path(scope["path"]):
             headers = (*headers, elasticsearch.PRODUCT)
 
-        async def wrapped(message: dict[str, Any]) -> None:
+        async def wrapped(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *headers]
                 if message["status"] >= 400:

@@ -51,9 +51,9 @@ async def post_streams(request: HttpRequest) -> Response:
     if "protobuf" in request.headers.get("content-type", ""):
         error = {"error": "bad-request", "text": "send JSON; protobuf is not supported"}
         return JSONResponse(error, 415)
-    async with request.open_body() as body:
-        work = partial(parse_streams, body, request.max_batch_bytes)
-        for topic, messages in (await request.parse(body, work)).items():
+    parse = partial(parse_streams, max_bytes=request.max_batch_bytes)
+    async with request.parse_body(parse) as topics:
+        for topic, messages in topics.items():
             await request.push(topic, messages)
     return Response(status_code=204)
 

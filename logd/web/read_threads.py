@@ -84,21 +84,21 @@ class ReadThreads:
         self._reads = ThreadPool("logd-read", 1)
         self._searches = ThreadPool("logd-search", _SEARCH_THREADS)
         self._clients: dict[str, SearchClient] = {}
-        self._open = 0
 
     @contextmanager
     def search(self, name: str) -> Iterator[None]:
         """Lasts as long as a search of the client; Busy if there are too many."""
         self._forget_idle_clients()
         client = self._clients.setdefault(name, SearchClient())
-        if client.searches >= CLIENT_SEARCHES or self._open >= SEARCHES:
-            subject = "you have" if client.searches >= CLIENT_SEARCHES else "the daemon has"
+        is_client_full = client.searches >= CLIENT_SEARCHES
+        if is_client_full or sum(one.searches for one in self._clients.values()) >= SEARCHES:
+            subject = "you have" if is_client_full else "the daemon has"
             raise Busy(f"{subject} too many open searches; retry when one of them has ended")
-        client.searches, self._open = client.searches + 1, self._open + 1
+        client.searches += 1
         try:
             yield
         finally:
-            client.searches, self._open = client.searches - 1, self._open - 1
+            client.searches -= 1
 
     def reserve_read(self) -> AbstractAsyncContextManager[ReservedThread]:
         return self._reads.reserve()

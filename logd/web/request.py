@@ -6,8 +6,9 @@ turns into one. This module imports no route.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from starlette.requests import Request
@@ -16,11 +17,11 @@ from logd.batch import NO_ID
 from logd.errors import BadRequest
 from logd.protocol import Budget
 from logd.service import Service
-from logd.web import request_body
 from logd.web.async_service import AsyncService
 from logd.web.batch_builder import PushBody
 from logd.web.message_stream import MessageStream
 from logd.web.read_threads import ReadThreads
+from logd.web.request_body import open_body
 from logd.wire.commands import Pushed
 from logd.wire.requests import Push, topic_name
 
@@ -58,11 +59,12 @@ class HttpRequest(Request):
     def max_batch_bytes(self) -> int:
         return self.context.service.config.max_batch_bytes
 
-    def open_body(self) -> AbstractAsyncContextManager[bytes]:
-        """The whole body, decompressed; its memory is returned to the budget at the end."""
-        return request_body.open_body(
-            self, self.max_batch_bytes, self.context.budget, self.service.compute
-        )
+    @asynccontextmanager
+    async def parse_body(self, parse: Callable[[bytes], T]) -> AsyncIterator[T]:
+        """The parsed body; the memory of the body is returned to the budget at the end."""
+        budget, compute = self.context.budget, self.service.compute
+        async with open_body(self, self.max_batch_bytes, budget, compute) as body:
+            yield await self.parse(body, partial(parse, body))
 
     async def parse(self, body: bytes, work: Callable[[], T]) -> T:
         """Run `work`, which parses the body: on a thread unless the body is small."""
