@@ -21,7 +21,7 @@ RULES = [
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait asyncio\.to_thread\((\w[\w.]*)(?:, )?", r"\1("),
     (r"\bAsyncClient\(([^)]*)\)\.open\(\)", r"Client(\1)"),  # whose constructor connects
-    (r"client\.hang_up\(\)", "client.close()"),
+    (r"client\.abort\(\)", "client.close()"),
     (r"\bawait ", ""),
     (r"\b__a(enter|exit|iter|next)__", r"__\1__"),
     (r"\bStopAsyncIteration\b", "StopIteration"),

@@ -253,7 +253,7 @@ class Delivery:
     def disconnected(self, error: Failure, now_s: float) -> None:
         """The connection was lost or could not be made. What had no reply is sent again."""
         self._now_s = now_s
-        self._put_off(error)
+        self._postpone(error)
         self._apply(self._unacked.lost())
 
     def _apply(self, outcome: Outcome | None) -> None:
@@ -264,7 +264,7 @@ class Delivery:
                 else:
                     self.callbacks.append(partial(self._on_refused, batch.messages, error))
             case RetryLater(error):
-                self._put_off(error)
+                self._postpone(error)
             case BatchesLost(first, last):
                 if not self._is_loss_reported:
                     self._report_loss(f"batches {first} to {last} were lost in a crash")
@@ -286,7 +286,7 @@ class Delivery:
             self.next_offset = self._kept_up_to = result + batch.messages
             self.acknowledged += batch.messages  # last, so that a second call does not count again
 
-    def _put_off(self, error: Failure) -> None:
+    def _postpone(self, error: Failure) -> None:
         self.trouble = error
         self.retry_at_s = self._now_s + self._backoff.next_s()
 

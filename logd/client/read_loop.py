@@ -171,7 +171,7 @@ class ReadLoop:
         try:
             self._send(self._state.ask(messages))
         except ConnectionLost:
-            self._hang_up()  # the reply that has arrived is used first
+            self._disconnect()  # the reply that has arrived is used first
 
     # -- the connection ---------------------------------------------------------------------------
 
@@ -191,14 +191,14 @@ class ReadLoop:
         if self._target is None or self._is_interrupted:
             raise error
         if isinstance(error, ConnectionLost):
-            self._hang_up()
+            self._disconnect()
         if self._state.is_time_up:
             self._deadline.end_within(PATIENCE_S)
         pause_s = self._deadline.pause_s(error, monotonic())
         self._on_trouble(error)
         self._pause(pause_s, error)
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         self._drop_reply()
         if self._client is not None and self._target is not None:
             self._client.close()
@@ -259,7 +259,7 @@ class ReadLoop:
             try:
                 self._save()
             except RETRYABLE as error:
-                self._progress.put_off(monotonic())
+                self._progress.postpone(monotonic())
                 self._on_trouble(error)
 
     def _count_as_read(self) -> None:

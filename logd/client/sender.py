@@ -88,12 +88,12 @@ class Sender:
 
     def connect_now(self) -> None:
         """The first connection, for a program that wants an error if there is none."""
-        self._connected(*self._dial())
+        self._connected(*self._open_connection())
 
     def end(self) -> None:
         """Stop, and give up what is waiting. The lock is released while the worker ends."""
         self._worker.end()
-        self._hang_up()
+        self._close_socket()
         self._delivery.give_up(closed())
         self._worker.run_callbacks()
         if self._delivery.spool is not None:
@@ -101,7 +101,7 @@ class Sender:
 
     def abandon(self) -> None:
         """In a forked child: close its copies of the parent's descriptors."""
-        self._hang_up()
+        self._close_socket()
         self._worker.abandon()
         if self._delivery.spool is not None:
             self._delivery.spool.abandon()
@@ -147,13 +147,13 @@ class Sender:
 
     def _connect(self) -> None:
         try:
-            connection, identity = self._worker.unlocked(self._dial)
+            connection, identity = self._worker.unlocked(self._open_connection)
         except (ConnectionLost, LogdError) as error:
             self._delivery.disconnected(error, monotonic())
         else:
             self._connected(connection, identity)
 
-    def _dial(self) -> tuple[NonblockingSocket, TopicIdentity | None]:
+    def _open_connection(self) -> tuple[NonblockingSocket, TopicIdentity | None]:
         client = Client(self._delivery.target, timeout_s=self._timeout_s)
         try:
             identity = find_identity(client, self._delivery.topic)
@@ -202,7 +202,7 @@ class Sender:
         connection.push_out()
 
     def _disconnect(self, error: ConnectionLost) -> None:
-        self._hang_up()
+        self._close_socket()
         self._delivery.disconnected(error, monotonic())
 
     def _apply(self) -> None:
@@ -212,11 +212,11 @@ class Sender:
         except OSError as error:
             self._delivery.fail(error)
         if self._delivery.failure is not None:
-            self._hang_up()
+            self._close_socket()
             self._failed()
             self._worker.wake_waiters()
 
-    def _hang_up(self) -> None:
+    def _close_socket(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None

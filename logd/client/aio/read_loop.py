@@ -171,7 +171,7 @@ class AsyncReadLoop:
         try:
             self._send(self._state.ask(messages))
         except ConnectionLost:
-            self._hang_up()  # the reply that has arrived is used first
+            self._disconnect()  # the reply that has arrived is used first
 
     # -- the connection ---------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class AsyncReadLoop:
         try:
             self._identity = await find_identity(client, self._state.topic)
         except BaseException:
-            client.hang_up()
+            client.abort()
             raise
         self._client = client
         self._state.connected(self._identity)
@@ -191,17 +191,17 @@ class AsyncReadLoop:
         if self._target is None or self._is_interrupted:
             raise error
         if isinstance(error, ConnectionLost):
-            self._hang_up()
+            self._disconnect()
         if self._state.is_time_up:
             self._deadline.end_within(PATIENCE_S)
         pause_s = self._deadline.pause_s(error, monotonic())
         self._on_trouble(error)
         await self._pause(pause_s, error)
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         self._drop_reply()
         if self._client is not None and self._target is not None:
-            self._client.hang_up()
+            self._client.abort()
         self._client = None
 
     async def _end(self) -> None:
@@ -259,7 +259,7 @@ class AsyncReadLoop:
             try:
                 await self._save()
             except RETRYABLE as error:
-                self._progress.put_off(monotonic())
+                self._progress.postpone(monotonic())
                 self._on_trouble(error)
 
     async def _count_as_read(self) -> None:

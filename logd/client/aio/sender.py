@@ -57,7 +57,7 @@ class AsyncSender:
 
     async def connect_now(self) -> None:
         """The first connection, for a program that wants an error if there is none."""
-        self._connected(*await self._dial())
+        self._connected(*await self._open_connection())
 
     def add(self, batch: UnackedBatch, note: str = "-") -> None:
         """OSError: a spool cannot store the batch, and it was not accepted."""
@@ -203,15 +203,17 @@ class AsyncSender:
         if self._client is not None:
             self._send(self._client, now_s)
         elif self._connecting is None and self._delivery.wants_connection(now_s):
-            self._connecting = self._loop.create_task(self._dial(), name="logd-writer-connect")
+            self._connecting = self._loop.create_task(
+                self._open_connection(), name="logd-writer-connect"
+            )
             self._connecting.add_done_callback(self._wake)
 
-    async def _dial(self) -> tuple[AsyncClient, TopicIdentity | None]:
+    async def _open_connection(self) -> tuple[AsyncClient, TopicIdentity | None]:
         client = await AsyncClient(self._delivery.target, timeout_s=self._timeout_s).open()
         try:
             return client, await find_identity(client, self._delivery.topic)
         except BaseException:
-            client.hang_up()
+            client.abort()
             raise
 
     def _finish_connecting(
@@ -254,7 +256,7 @@ class AsyncSender:
 
     def _disconnect(self, error: ConnectionLost, now_s: float) -> None:
         if self._client is not None:
-            self._client.hang_up()
+            self._client.abort()
         self._client = None
         for reply in self._replies:
             reply.cancel()
