@@ -250,7 +250,9 @@ class BulkRequest:
                 yield f'{start}"_id": "{offset}", "status": 201, "result": "created"}}}}'
             else:
                 reason = encode({"type": error.code, "reason": error.text})
-                yield f'{start}"status": {_status(error)}, "error": {reason}}}}}'
+                # Clients send a document again for status 429 only.
+                status = 429 if isinstance(error, TRY_AGAIN) else error.status
+                yield f'{start}"status": {status}, "error": {reason}}}}}'
 
 
 def _parse_action(line: bytes) -> tuple[str, str | None]:
@@ -271,8 +273,3 @@ def _index(name: str) -> _Index:
         return _Index(encode(name), topic_from(name), None)
     except LogdError as error:
         return _Index(encode(name[:_MAX_NAME]), "", error)
-
-
-def _status(error: LogdError) -> int:
-    """Clients send a document again for this status only."""
-    return 429 if isinstance(error, TRY_AGAIN) else error.status

@@ -69,14 +69,11 @@ def parse_streams(body: bytes, max_bytes: int) -> dict[str, PushBody]:
         stream = json_parser.decode(element, _Stream, _NOT_LOKI)
         labels = _labels(stream.stream)
         labels_json = encode(labels).encode()
-        messages = topics.builder(_topic(labels))
+        name = next((labels[label] for label in LABELS if labels.get(label)), TOPIC)
+        messages = topics.builder(topic_from(name))
         for value in json_parser.elements(memoryview(stream.values), _NOT_A_VALUE):
             messages.add(_message(labels_json, value))
     return topics.build()
-
-
-def _topic(labels: _Labels) -> str:
-    return topic_from(next((labels[label] for label in LABELS if labels.get(label)), TOPIC))
 
 
 def _labels(raw: msgspec.Raw) -> _Labels:

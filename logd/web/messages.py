@@ -38,8 +38,8 @@ async def get_messages(request: HttpRequest) -> Response:
 
 def client_read(request: HttpRequest, parameters: ReadParameters) -> ClientRead:
     grant, is_gone = request.scope.get("grant"), request.scope["is_gone"]
-    address = f"address {network(request.client_address)}"
-    client = address if grant is None else f"token {grant.name}"
+    address = network(request.client.host if request.client else "")
+    client = f"address {address}" if grant is None else f"token {grant.name}"
     return ClientRead(request.service, request.context.threads, client, is_gone, parameters)
 
 

@@ -77,6 +77,10 @@ class SearchClient:
         self.free = asyncio.Semaphore(1)
         self.searches = 0
 
+    @property
+    def is_idle(self) -> bool:
+        return not self.searches and not self.free.locked()
+
 
 class ReadThreads:
     def __init__(self) -> None:
@@ -88,7 +92,8 @@ class ReadThreads:
     @contextmanager
     def search(self, name: str) -> Iterator[None]:
         """Lasts as long as a search of the client; Busy if there are too many."""
-        self._forget_idle_clients()
+        for idle in [name for name, client in self._clients.items() if client.is_idle]:
+            del self._clients[idle]
         client = self._clients.setdefault(name, SearchClient())
         is_client_full = client.searches >= CLIENT_SEARCHES
         if is_client_full or sum(one.searches for one in self._clients.values()) >= SEARCHES:
@@ -107,8 +112,3 @@ class ReadThreads:
         """Excludes other searches of the client until the call has ended, even if this search
         was cancelled."""
         return self._searches.reserve(self._clients[name].free)
-
-    def _forget_idle_clients(self) -> None:
-        for name, client in list(self._clients.items()):
-            if not client.searches and not client.free.locked():
-                del self._clients[name]

@@ -52,10 +52,6 @@ class HttpRequest(Request):
         return topic_name(self.path_params["topic"].encode("utf-8", "replace"))
 
     @property
-    def client_address(self) -> str:
-        return self.client.host if self.client else ""
-
-    @property
     def max_batch_bytes(self) -> int:
         return self.context.service.config.max_batch_bytes
 
