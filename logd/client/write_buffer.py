@@ -108,12 +108,16 @@ class WriteBuffer(MessageAppend):
                 if self._full != "wait":
                     self._drop(message)
                     return
-                self._wait(None)
+                self._wait()
 
-    def _wait(self, timeout_s: float | None) -> None:
-        retry_s = self._delivery.disk_retry_s
-        if retry_s is not None:
-            timeout_s = min(timeout_s or retry_s, retry_s)
+    def _wait(self, end_s: float | None = None) -> None:
+        """Until something may have changed; TimeoutError when the time `end_s` has come."""
+        timeout_s = self._delivery.disk_retry_s
+        if end_s is not None:
+            left_s = end_s - monotonic()
+            if left_s <= 0:
+                raise TimeoutError(self._delivery.describe_queue())
+            timeout_s = left_s if timeout_s is None else min(left_s, timeout_s)
         self._sender.wait(timeout_s)
         self._check()
 

@@ -126,7 +126,7 @@ class Writer(WriteBuffer):
                 if self._full != "wait":
                     self._refuse(len(messages))
                     return
-                self._wait(None)
+                self._wait()
             self._send(len(self._buffer))
             self._delivery.add(batch, monotonic(), note)
             self._sender.send_now()
@@ -138,17 +138,11 @@ class Writer(WriteBuffer):
         with self._lock:
             self._check()
             while not self._sent(len(self._buffer)):
-                self._wait_until(end_s)
+                self._wait(end_s)
             last = self._delivery.last
             while not self._delivery.is_settled(last):
-                self._wait_until(end_s)
+                self._wait(end_s)
             self._check()
-
-    def _wait_until(self, end_s: float | None) -> None:
-        left_s = None if end_s is None else end_s - monotonic()
-        if left_s is not None and left_s <= 0:
-            raise TimeoutError(self._delivery.describe_queue())
-        self._wait(left_s)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Flush and end. After a failure: end, and raise the failure again.
