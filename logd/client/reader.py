@@ -76,14 +76,11 @@ class Reader(ReadLoop):
 
     def interrupt(self) -> None:
         """Let another thread that reads or waits return at once, with a ConnectionLost."""
+        self._is_interrupted = True
         self._interrupted.set()
         client = self._client
         if client is not None:
             client.interrupt()
-
-    @property
-    def _is_interrupted(self) -> bool:
-        return self._interrupted.is_set()
 
     def _send(self, command: Command[Batches]) -> None:
         assert self._client is not None

@@ -61,7 +61,7 @@ class AsyncReadLoop:
         self._batches: Iterator[Batch] = iter(())  # the rest of the current reply
         self._messages: Iterator[Message] = iter(())  # the rest of the current batch
         self._failure: Exception | None = None
-        self._is_busy = self._is_closed = False
+        self._is_busy = self._is_closed = self._is_interrupted = False
 
     async def open(self) -> Self:
         """Connect, and load the cursor; ConnectionLost if no server answers."""
@@ -222,10 +222,6 @@ class AsyncReadLoop:
 
     async def _receive(self) -> Batches:
         raise NotImplementedError
-
-    @property
-    def _is_interrupted(self) -> bool:
-        return False
 
     def _drop_reply(self) -> None:
         """The reply that is due is not needed."""
