@@ -19,11 +19,13 @@ LONGEST_S = 5.0
 class Backoff:
     """Call `next_s()` after each failure, and `reset()` after a success."""
 
-    _failures = 0
+    def __init__(self, first_s: float = FIRST_S, longest_s: float = LONGEST_S) -> None:
+        self._first_s, self._longest_s = first_s, longest_s
+        self._failures = 0
 
     def next_s(self) -> float:
         """Between half of the current limit and the limit, which doubles each time."""
-        pause_s = min(LONGEST_S, FIRST_S * (1 << self._failures))
+        pause_s = min(self._longest_s, self._first_s * (1 << self._failures))
         self._failures = min(self._failures + 1, 30)
         return pause_s * random.uniform(0.5, 1.0)
 

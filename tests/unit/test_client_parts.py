@@ -22,7 +22,7 @@ LOST = ConnectionLost("not a word")
 @given(st.integers(1, 100))
 @property_of
 def test_pauses_grow_to_a_limit_and_start_anew(failures: int) -> None:
-    pauses = Backoff()
+    pauses = Backoff(0.05, 5.0)
     for n in range(failures):
         whole_s = min(5.0, 0.05 * 2**n)
         assert whole_s / 2 <= pauses.next_s() <= whole_s
