@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
 from logd.config import Config
 from logd.errors import LogdError
@@ -37,7 +38,6 @@ from logd.web import (
     static_files,
     status,
 )
-from logd.web.async_service import AsyncService
 from logd.web.authentication import OPEN_PATHS, grant_of
 from logd.web.error_response import (
     error_response,
@@ -52,9 +52,6 @@ from logd.web.read_threads import ReadThreads
 from logd.web.request import HttpContext, HttpRequest
 from logd.web.uvicorn_connection import protocol_class
 
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 Handler = Callable[[HttpRequest], Awaitable[Response]]
 _GET, _POST = ("GET",), ("POST",)
 _MAX_LOGGED_PATH = 100  # characters
@@ -90,9 +87,11 @@ class App:
     """The ASGI application."""
 
     def __init__(self, service: Service, connections: Connections, config: Config) -> None:
-        self.service = AsyncService(service)
-        self._connections = connections
-        self._context = HttpContext(self.service, connections.budget, ReadThreads(), set())
+        self.service, self._connections = service, connections
+        self.is_stopping = False
+        self._context = HttpContext(
+            service, lambda: self.is_stopping, connections.budget, ReadThreads(), set()
+        )
         self.take(config)
         self._routes = [self._route(*route) for route in ROUTES]
         handlers: dict[Any, Any] = {
@@ -116,22 +115,22 @@ class App:
         send = self._wrap_send(scope, send)
         try:
             self._host_check.check(scope["headers"])
-            access = self.service.service.access
+            access = self.service.access
             if access is not None and scope["path"] not in OPEN_PATHS:
                 scope["grant"] = grant_of(access, scope)
         except LogdError as error:
             scope["rejection"] = error
-            await error_response(error)(scope, receive, send)  # type: ignore[arg-type]
+            await error_response(error)(scope, receive, send)
             return
         if scope["path"] == "/log" and scope["method"] == "POST":
             await post_log(self._connections, scope, receive, send)
         elif scope["path"] == "/log":
-            await method_not_allowed({"POST"})(scope, receive, send)  # type: ignore[arg-type]
+            await method_not_allowed({"POST"})(scope, receive, send)
         else:
             try:
-                await self._app(scope, receive, send)  # type: ignore[arg-type]
+                await self._app(scope, receive, send)
             except asyncio.CancelledError:
-                if not self.service.stopping:
+                if not self.is_stopping:
                     raise
                 # Cancelled by `HttpServer.stop`, which has aborted the connection.
 
@@ -141,7 +140,7 @@ class App:
         if elasticsearch.is_elasticsearch_path(scope["path"]):
             headers = (*headers, elasticsearch.PRODUCT)
 
-        async def wrapped(message: dict[str, Any]) -> None:
+        async def wrapped(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *headers]
                 if message["status"] >= 400:
@@ -151,7 +150,7 @@ class App:
         return wrapped
 
     def _log_rejection(self, scope: Scope, status_code: int) -> None:
-        rejections = self.service.service.rejection_log
+        rejections = self.service.rejection_log
         client = scope["client"][0] if scope["client"] else ""
         error = scope.get("rejection")
         if isinstance(error, Disconnected):
@@ -174,7 +173,7 @@ class HttpServer:
     def __init__(self, app: App, config: Config, tls: ListenerContext | None) -> None:
         self.app = app
         settings = uvicorn.Config(
-            app, loop="none", http=protocol_class(app.service.service), ws="none",
+            app, loop="none", http=protocol_class(app.service), ws="none",
             lifespan="off", log_config=None, access_log=False, server_header=False,
             date_header=False, timeout_keep_alive=int(config.idle_timeout_s) + 1,
             proxy_headers=False, backlog=1024,
@@ -215,7 +214,7 @@ class HttpServer:
         Idle connections are closed before another request arrives: some clients send a request
         again if its connection is closed, but not if it is refused.
         """
-        self.app.service.stopping = True
+        self.app.is_stopping = True
         self._server.should_exit = True
         for listener in self._server.servers:
             listener.close()

@@ -19,13 +19,13 @@ from typing import Self
 from logd.client.backoff import RetryDeadline
 from logd.client.client import Client
 from logd.client.unacked import (
-    Forgotten,
-    Hopeless,
-    Later,
+    BatchesLost,
     Outcome,
     PushRefused,
+    RetryLater,
     UnackedBatch,
     UnackedBatches,
+    WriterRefused,
 )
 from logd.errors import Conflict, Internal, LogdError, OutOfOrder
 from logd.wire import commands
@@ -131,16 +131,16 @@ class BatchSender:
 
     def _apply(self, topic: TopicSendState, outcome: Outcome | None) -> None:
         match outcome:
-            case Later(error):
+            case RetryLater(error):
                 sleep(self._deadline.pause_s(error, monotonic()))
                 topic.unacked.go_on()
             case PushRefused(_, error):
                 raise error
-            case Forgotten():
+            case BatchesLost():
                 raise DataLoss(
                     "the machine of the daemon lost written messages; run the query again"
                 )
-            case Hopeless(error):
+            case WriterRefused(error):
                 if not isinstance(error, Conflict | OutOfOrder | Internal):
                     raise error
                 self._drop_ids(topic, error)

@@ -16,12 +16,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "logd" / "client"
-NAMES = ("client_commands", "cursors", "read_loop")
+NAMES = ("client_commands", "server_cursor", "read_loop")
 RULES = [
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait asyncio\.to_thread\((\w[\w.]*)(?:, )?", r"\1("),
     (r"\bAsyncClient\(([^)]*)\)\.open\(\)", r"Client(\1)"),  # whose constructor connects
-    (r"client\.hang_up\(\)", "client.close()"),
+    (r"client\.abort\(\)", "client.close()"),
     (r"\bawait ", ""),
     (r"\b__a(enter|exit|iter|next)__", r"__\1__"),
     (r"\bStopAsyncIteration\b", "StopIteration"),

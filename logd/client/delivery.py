@@ -20,19 +20,18 @@ from typing import Any, NamedTuple
 from logd.client.backoff import Backoff
 from logd.client.spool import Spool
 from logd.client.unacked import (
-    Clash,
-    Forgotten,
+    BatchesLost,
     Futures,
-    Hopeless,
-    Later,
+    NumberReused,
     Outcome,
     PushRefused,
-    PushStored,
+    RetryLater,
     UnackedBatch,
     UnackedBatches,
+    WriterRefused,
 )
 from logd.errors import LogdError
-from logd.wire.addresses import ConnectionLost, lost
+from logd.wire.addresses import ConnectionLost, Target, addresses, lost
 from logd.wire.commands import Pushed
 from logd.wire.requests import Push
 from logd.wire.topic_identity import TopicIdentity, kept
@@ -68,7 +67,7 @@ class Delivery:
     def __init__(
         self,
         topic: str,
-        address: str,
+        target: Target,
         now_s: float,
         *,
         spool: Spool | None,
@@ -80,10 +79,10 @@ class Delivery:
         on_loss: Callable[[Loss], None],
         on_refused: Callable[[int, LogdError], None] | None,
     ) -> None:
-        self._topic, self._spool = topic, spool
+        self.topic, self.target, self.spool = topic, target, spool
+        self.address = ", ".join(addresses(target))
         self._room_bytes, self._memory_bytes = room_bytes, memory_bytes
         self._patience_s, self._on_loss, self._on_refused = patience_s, on_loss, on_refused
-        self._timed_out = lost(address, "it did not answer in time")
         self._unacked = UnackedBatches(
             producer if spool is None else spool.producer,
             is_shared=spool is None and producer is not None,
@@ -103,7 +102,7 @@ class Delivery:
         self._spooled = spool.last if spool else 0
         self._done = spool.acknowledged if spool else 0  # the batch that was settled last
         self._futures: dict[int, Futures] = {}  # of batches that are only in the spool
-        self._callbacks: list[Callable[[], object]] = []
+        self.callbacks: list[Callable[[], object]] = []
         self._backoff = Backoff()
         self.retry_at_s = 0.0  # no attempt to connect or to send before this time
         self._now_s = self._advanced_at_s = now_s
@@ -121,12 +120,12 @@ class Delivery:
 
     @property
     def _is_sent(self) -> bool:
-        return not self._unacked and (self._spool is None or not self._spool.unread_bytes)
+        return not self._unacked and (self.spool is None or not self.spool.unread_bytes)
 
     @property
     def last(self) -> int:
         """The number of the newest batch."""
-        return self._unacked.last if self._spool is None else self._spooled + len(self.unspooled)
+        return self._unacked.last if self.spool is None else self._spooled + len(self.unspooled)
 
     def is_settled(self, number: int) -> bool:
         """Has every batch up to this number been stored or refused?"""
@@ -144,18 +143,23 @@ class Delivery:
     @property
     def _size(self) -> int:
         """Bytes that are waiting in memory or, with a spool, on disk."""
-        if self._spool is None:
+        if self.spool is None:
             return self._unacked.size
         # A spool keeps its newest segment when all of it is acknowledged.
-        return 0 if self.is_done else self._spool.size + self._unspooled_bytes
+        return 0 if self.is_done else self.spool.size + self._unspooled_bytes
 
     @property
     def disk_retry_s(self) -> float | None:
         """After how many seconds to try again to append; None: the disk accepted the last batch."""
         return None if self.disk_error is None else DISK_RETRY_S
 
+    def full_error(self) -> QueueFull:
+        error = QueueFull(self.describe_queue())
+        error.__cause__ = self.disk_error
+        return error
+
     def describe_queue(self) -> str:
-        text = f"{self._size} bytes are waiting to be stored in {self._topic}"
+        text = f"{self._size} bytes are waiting to be stored in {self.topic}"
         return text if self.disk_error is None else f"{text}, and {self.disk_error}"
 
     def add(self, batch: UnackedBatch, now_s: float, note: str = "-") -> None:
@@ -163,7 +167,7 @@ class Delivery:
 
         The batch is accepted exactly when it has a number, whatever a signal interrupts.
         """
-        if self._spool is None:
+        if self.spool is None:
             if self._is_sent:
                 self._progress_at_s = now_s
             self._unacked.add(batch)
@@ -173,7 +177,7 @@ class Delivery:
         else:
             was_sent = self._is_sent
             try:
-                batch.number = self._spooled = self._spool.append(batch.push, batch.messages, note)
+                batch.number = self._spooled = self.spool.append(batch.push, batch.messages, note)
             except OSError as error:
                 self.disk_error = error
                 raise
@@ -201,16 +205,16 @@ class Delivery:
 
     def forget_settled(self) -> None:
         """Let the spool remove what is settled. OSError."""
-        if self._spool is not None and self.has_unforgotten:
-            self._spool.forget(self._done)
+        if self.spool is not None and self.has_unforgotten:
+            self.spool.forget(self._done)
 
     @property
     def has_unforgotten(self) -> bool:
-        return self._spool is not None and self._done > self._spool.acknowledged
+        return self.spool is not None and self._done > self.spool.acknowledged
 
     def _refill(self) -> None:
-        while self._spool is not None and self._unacked.size < WINDOW_BYTES:
-            found = self._spool.read(self._topic)
+        while self.spool is not None and self._unacked.size < WINDOW_BYTES:
+            found = self.spool.read(self.topic)
             if found is None:
                 return
             number, push, messages = found
@@ -244,32 +248,29 @@ class Delivery:
     def answered(self, reply: Pushed | LogdError, now_s: float) -> None:
         """The reply to the oldest batch in flight."""
         self._now_s = now_s
-        self._judge(self._unacked.answered(reply))
+        self._apply(self._unacked.answered(reply))
 
     def disconnected(self, error: Failure, now_s: float) -> None:
         """The connection was lost or could not be made. What had no reply is sent again."""
         self._now_s = now_s
-        self._put_off(error)
-        self._judge(self._unacked.lost())
+        self._postpone(error)
+        self._apply(self._unacked.lost())
 
-    def _judge(self, outcome: Outcome | None) -> None:
+    def _apply(self, outcome: Outcome | None) -> None:
         match outcome:
-            case PushStored():
-                self.trouble = None
-                self._backoff.reset()
             case PushRefused(batch, error):
                 if self._on_refused is None:
                     self.fail(error)
                 else:
-                    self._callbacks.append(partial(self._on_refused, batch.messages, error))
-            case Later(error):
-                self._put_off(error)
-            case Forgotten(first, last):
+                    self.callbacks.append(partial(self._on_refused, batch.messages, error))
+            case RetryLater(error):
+                self._postpone(error)
+            case BatchesLost(first, last):
                 if not self._is_loss_reported:
                     self._report_loss(f"batches {first} to {last} were lost in a crash")
-            case Clash(error):
+            case NumberReused(error):
                 self._report_loss(f"this writer's machine lost part of its spool ({error.text})")
-            case Hopeless(error):
+            case WriterRefused(error):
                 self.fail(error)
 
     def _settled(self, batch: UnackedBatch, result: int | LogdError) -> None:
@@ -277,18 +278,20 @@ class Delivery:
         self.resolve(batch.futures, result)
         self._done, self._progress_at_s = batch.number, self._now_s
         if isinstance(result, int):
+            self.trouble = None
+            self._backoff.reset()
             self._is_loss_reported = False
             if self.first_offset is None:
                 self.first_offset = result
             self.next_offset = self._kept_up_to = result + batch.messages
             self.acknowledged += batch.messages  # last, so that a second call does not count again
 
-    def _put_off(self, error: Failure) -> None:
+    def _postpone(self, error: Failure) -> None:
         self.trouble = error
         self.retry_at_s = self._now_s + self._backoff.next_s()
 
     def _report_loss(self, reason: str) -> None:
-        self._callbacks.append(partial(self._on_loss, Loss(self._topic, reason)))
+        self.callbacks.append(partial(self._on_loss, Loss(self.topic, reason)))
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -298,7 +301,7 @@ class Delivery:
         if self._is_sent or self.failure is not None:
             return
         if self._patience_s is not None and now_s - self._progress_at_s > self._patience_s:
-            self.fail(self.trouble or self._timed_out)
+            self.fail(self.trouble or lost(self.address, "it did not answer in time"))
         elif now_s >= self.retry_at_s:
             self._unacked.go_on()
 
@@ -333,15 +336,11 @@ class Delivery:
     def resolve(self, futures: Futures, result: int | Exception) -> None:
         """Schedule the resolution of these futures: with an error, or from this offset on."""
         if futures:
-            self._callbacks.append(partial(_resolve, futures, result))
-
-    @property
-    def has_callbacks(self) -> bool:
-        return bool(self._callbacks)
+            self.callbacks.append(partial(_resolve, futures, result))
 
     def take_callbacks(self) -> list[Callable[[], object]]:
         """Futures and the program's own functions, to be called without any lock."""
-        callbacks, self._callbacks = self._callbacks, []
+        callbacks, self.callbacks = self.callbacks, []
         return callbacks
 
 

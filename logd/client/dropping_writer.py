@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -144,7 +145,8 @@ class DroppingWriter:
         self.gap += 1
         if self.gap == 1 and self._current is not None:
             self._gap_at = (self._current, self._current.settled)
-            self._watch(self._current)
+            if self._watcher is None:  # the program may not log again for a long time
+                self._watcher = _started(partial(self._report_later, self._current))
 
     # -- writers ----------------------------------------------------------------------------------
 
@@ -171,12 +173,8 @@ class DroppingWriter:
         self._acknowledged += current.writer.acknowledged
         self._failed += current.lost
 
-    def _watch(self, current: _CountedWriter) -> None:
-        """Wait for room in a thread: the program may not log again for a long time."""
-        if self._watcher is None:
-            self._watcher = _started(lambda: self._report_later(current))
-
     def _report_later(self, current: _CountedWriter) -> None:
+        """In a thread: wait for room."""
         while True:
             is_over = _flushed(current.writer, _WATCH_S)
             with self._lock:

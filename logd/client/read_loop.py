@@ -19,8 +19,9 @@ from typing import Self, Unpack
 from logd.client.backoff import RETRYABLE, RetryDeadline
 from logd.client.client import Client
 from logd.client.client_commands import find_identity
-from logd.client.cursors import LocalCursor, SavedCursor, ServerCursor
+from logd.client.local_cursor import LocalCursor
 from logd.client.read_progress import ReadProgress
+from logd.client.server_cursor import ServerCursor
 from logd.errors import LogdError
 from logd.wire.addresses import ConnectionLost, Target
 from logd.wire.commands import Batches, Command
@@ -47,24 +48,20 @@ class ReadLoop:
         self._client = target if isinstance(target, Client) else None
         self._patience_s, self._on_trouble = patience_s, on_trouble
         self._deadline = RetryDeadline(patience_s, monotonic())
-        self._cursor = self._make_cursor(cursor)
+        self._cursor: LocalCursor | ServerCursor | None = None
+        if isinstance(cursor, Path):
+            self._cursor = LocalCursor(cursor, topic)
+        elif cursor is not None:
+            if self._target is None:
+                raise ValueError("a named cursor needs an address, not a Client that is in use")
+            self._cursor = ServerCursor(self._target, topic, cursor)
         self._progress = ReadProgress(monotonic(), consumed)
-        self._resumed_at: int | None = None
+        self.resumed_at: int | None = None  # the offset that the cursor had, if there was one
         self._identity: TopicIdentity | None = None
-        self._is_reply_due = False
         self._batches: Iterator[Batch] = iter(())  # the rest of the current reply
         self._messages: Iterator[Message] = iter(())  # the rest of the current batch
         self._failure: Exception | None = None
-        self._is_busy = self._is_closed = False
-
-    def _make_cursor(self, cursor: str | Path | None) -> SavedCursor | None:
-        if cursor is None:
-            return None
-        if isinstance(cursor, Path):
-            return LocalCursor(cursor, self._state.topic)
-        if self._target is None:
-            raise ValueError("a named cursor needs an address, not a Client that is in use")
-        return ServerCursor(self._target, self._state.topic, cursor)
+        self._is_busy = self._is_closed = self._is_interrupted = False
 
     def open(self) -> Self:
         """Connect, and load the cursor; ConnectionLost if no server answers."""
@@ -72,11 +69,7 @@ class ReadLoop:
         try:
             if self._client is None:
                 self._connect()
-            found = None if self._cursor is None else self._cursor.load()
-            if found is not None:
-                self._state.go_on(*found)
-                self._progress.found(found[0])
-                self._resumed_at = found[0]
+            self._load_cursor()
         except BaseException:
             self._end()
             raise
@@ -102,11 +95,6 @@ class ReadLoop:
     def next_offset(self) -> int | None:
         """The start of the reply after the current one; None before the first."""
         return self._state.where if isinstance(self._state.where, int) else None
-
-    @property
-    def resumed_at(self) -> int | None:
-        """The offset that the cursor had; None without a cursor, or for a new one."""
-        return self._resumed_at
 
     # -- messages -------------------------------------------------------------------------------
 
@@ -167,10 +155,8 @@ class ReadLoop:
             if self._client is None:
                 self._connect()
             if not self._is_reply_due:
-                self._ask(self._state.ask())
-            self._wait_for_reply()
-            self._is_reply_due = False
-            reply = self._take_reply()
+                self._send(self._state.ask())
+            reply = self._receive()
         except RETRYABLE as error:
             self._recover(error)
             return None
@@ -181,15 +167,11 @@ class ReadLoop:
         self._state.arrived(reply)
         return reply
 
-    def _ask(self, command: Command[Batches]) -> None:
-        self._send(command)
-        self._is_reply_due = True
-
     def _ask_ahead(self, messages: int) -> None:
         try:
-            self._ask(self._state.ask(messages))
+            self._send(self._state.ask(messages))
         except ConnectionLost:
-            self._hang_up()  # the reply that has arrived is used first
+            self._disconnect()  # the reply that has arrived is used first
 
     # -- the connection ---------------------------------------------------------------------------
 
@@ -209,23 +191,23 @@ class ReadLoop:
         if self._target is None or self._is_interrupted:
             raise error
         if isinstance(error, ConnectionLost):
-            self._hang_up()
+            self._disconnect()
         if self._state.is_time_up:
             self._deadline.end_within(PATIENCE_S)
         pause_s = self._deadline.pause_s(error, monotonic())
         self._on_trouble(error)
         self._pause(pause_s, error)
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         self._drop_reply()
         if self._client is not None and self._target is not None:
             self._client.close()
-        self._client, self._is_reply_due = None, False
+        self._client = None
 
     def _end(self) -> None:
         self._drop_reply()
         try:
-            if self._cursor is not None:
+            if isinstance(self._cursor, ServerCursor):
                 self._cursor.close()
         finally:
             if self._target is not None and self._client is not None:
@@ -234,15 +216,12 @@ class ReadLoop:
     def _send(self, command: Command[Batches]) -> None:
         raise NotImplementedError
 
-    def _wait_for_reply(self) -> None:
-        """Until `_take_reply` returns without waiting."""
-
-    def _take_reply(self) -> Batches:
+    @property
+    def _is_reply_due(self) -> bool:
         raise NotImplementedError
 
-    @property
-    def _is_interrupted(self) -> bool:
-        return False
+    def _receive(self) -> Batches:
+        raise NotImplementedError
 
     def _drop_reply(self) -> None:
         """The reply that is due is not needed."""
@@ -251,6 +230,17 @@ class ReadLoop:
         raise NotImplementedError
 
     # -- the cursor -----------------------------------------------------------------------------
+
+    def _load_cursor(self) -> None:
+        offset, identity = None, None
+        if isinstance(self._cursor, LocalCursor):
+            offset, identity = self._cursor.load() or (None, None)
+        elif self._cursor is not None:
+            offset = self._cursor.load()
+        if offset is not None:
+            self._state.go_on(offset, identity)
+            self._progress.found(offset)
+            self.resumed_at = offset
 
     def commit(self, offset: int | None = None) -> None:
         """Save the cursor: everything before `offset`, or all that was returned, is processed."""
@@ -265,7 +255,7 @@ class ReadLoop:
             try:
                 self._save()
             except RETRYABLE as error:
-                self._progress.put_off(monotonic())
+                self._progress.postpone(monotonic())
                 self._on_trouble(error)
 
     def _count_as_read(self) -> None:
@@ -275,6 +265,10 @@ class ReadLoop:
 
     def _save(self) -> None:
         offset = self._progress.unsaved()
-        if offset is not None and self._cursor is not None:
-            self._cursor.save(offset, self._identity)
-            self._progress.saved(offset, monotonic())
+        if offset is None:
+            return
+        if isinstance(self._cursor, LocalCursor):
+            self._cursor.save(offset, self._identity)  # it syncs
+        elif self._cursor is not None:
+            self._cursor.save(offset)
+        self._progress.saved(offset, monotonic())

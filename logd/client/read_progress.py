@@ -43,6 +43,6 @@ class ReadProgress:
     def saved(self, offset: int, now_s: float) -> None:
         self._saved, self._saved_at_s = offset, now_s
 
-    def put_off(self, now_s: float) -> None:
+    def postpone(self, now_s: float) -> None:
         """It could not be saved; it is due again a second later."""
         self._saved_at_s = now_s

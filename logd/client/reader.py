@@ -76,20 +76,21 @@ class Reader(ReadLoop):
 
     def interrupt(self) -> None:
         """Let another thread that reads or waits return at once, with a ConnectionLost."""
+        self._is_interrupted = True
         self._interrupted.set()
         client = self._client
         if client is not None:
             client.interrupt()
 
-    @property
-    def _is_interrupted(self) -> bool:
-        return self._interrupted.is_set()
-
     def _send(self, command: Command[Batches]) -> None:
         assert self._client is not None
         self._client.send(command)
 
-    def _take_reply(self) -> Batches:
+    @property
+    def _is_reply_due(self) -> bool:
+        return self._client is not None and self._client.in_flight > 0
+
+    def _receive(self) -> Batches:
         assert self._client is not None
         reply: Batches = self._client.receive()
         return reply

@@ -13,20 +13,18 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from time import monotonic
-from typing import Protocol
 
 from logd.client.client import Client
 from logd.client.client_commands import find_identity
 from logd.client.delivery import Delivery, closed
 from logd.client.nonblocking_socket import NonblockingSocket
-from logd.client.spool import Spool
 from logd.client.worker_thread import WorkerThread
 from logd.errors import Internal, LogdError
 from logd.wire import commands
-from logd.wire.addresses import ConnectionLost, Target, addresses, lost
+from logd.wire.addresses import ConnectionLost, lost
 from logd.wire.topic_identity import TopicIdentity
 
 _LONGEST_SLEEP_S = 60.0
@@ -34,29 +32,16 @@ _BUSY_S = 0.01  # after a program's thread has moved bytes, the worker leaves th
 _WATCH_S = 0.1  # that a waiting thread polls the socket at a time
 
 
-class SenderOwner(Protocol):
-    """The writer. Both methods are called with the lock held."""
-
-    def add_due(self, now_s: float) -> float | None:
-        """Add the batch that is due; returns in how many seconds to ask again, None: not yet."""
-
-    def failed(self) -> None: ...
-
-
 class Sender:
+    """`add_due(now_s)` adds the batch that is due, and returns in how many seconds to call it
+    again (None: not yet); `failed()` follows the writer's failure. Both run with the lock held."""
+
     def __init__(
-        self,
-        delivery: Delivery,
-        owner: SenderOwner,
-        lock: threading.Lock,
-        *,
-        target: Target,
-        topic: str,
-        spool: Spool | None,
-        timeout_s: float,
-    ) -> None:
-        self._delivery, self._owner, self._spool = delivery, owner, spool
-        self._target, self._topic, self._timeout_s = target, topic, timeout_s
+        self, delivery: Delivery, lock: threading.Lock, timeout_s: float,
+        add_due: Callable[[float], float | None], failed: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._delivery, self._timeout_s = delivery, timeout_s
+        self._add_due, self._failed = add_due, failed
         self._worker = WorkerThread(lock, self)
         self.request_turn = self._worker.request_turn
         self.take_callbacks = delivery.take_callbacks
@@ -91,7 +76,7 @@ class Sender:
             self._is_watched = False
             self._busy_until_s = monotonic() + _BUSY_S
             self._worker.wake_waiters()
-            self.request_turn(0.0 if self._delivery.has_callbacks else _BUSY_S)
+            self.request_turn(0.0 if self._delivery.callbacks else _BUSY_S)
 
     def _watch(self, connection: NonblockingSocket, timeout_s: float) -> None:
         self._busy_until_s = monotonic() + timeout_s
@@ -103,23 +88,23 @@ class Sender:
 
     def connect_now(self) -> None:
         """The first connection, for a program that wants an error if there is none."""
-        self._connected(*self._dial())
+        self._connected(*self._open_connection())
 
     def end(self) -> None:
         """Stop, and give up what is waiting. The lock is released while the worker ends."""
         self._worker.end()
-        self._hang_up()
+        self._close_socket()
         self._delivery.give_up(closed())
         self._worker.run_callbacks()
-        if self._spool is not None:
-            self._spool.close()
+        if self._delivery.spool is not None:
+            self._delivery.spool.close()
 
     def abandon(self) -> None:
         """In a forked child: close its copies of the parent's descriptors."""
-        self._hang_up()
+        self._close_socket()
         self._worker.abandon()
-        if self._spool is not None:
-            self._spool.abandon()
+        if self._delivery.spool is not None:
+            self._delivery.spool.abandon()
 
     # -- turns of the worker thread ---------------------------------------------------------------
 
@@ -127,7 +112,7 @@ class Sender:
         now_s = monotonic()
         if self._delivery.failure is not None:
             return _LONGEST_SLEEP_S
-        due_s = self._owner.add_due(now_s)
+        due_s = self._add_due(now_s)
         self._delivery.advance(now_s)
         if self._delivery.failure is not None:
             self._apply()
@@ -162,16 +147,16 @@ class Sender:
 
     def _connect(self) -> None:
         try:
-            connection, identity = self._worker.unlocked(self._dial)
+            connection, identity = self._worker.unlocked(self._open_connection)
         except (ConnectionLost, LogdError) as error:
             self._delivery.disconnected(error, monotonic())
         else:
             self._connected(connection, identity)
 
-    def _dial(self) -> tuple[NonblockingSocket, TopicIdentity | None]:
-        client = Client(self._target, timeout_s=self._timeout_s)
+    def _open_connection(self) -> tuple[NonblockingSocket, TopicIdentity | None]:
+        client = Client(self._delivery.target, timeout_s=self._timeout_s)
         try:
-            identity = find_identity(client, self._topic)
+            identity = find_identity(client, self._delivery.topic)
         except BaseException:
             client.close()
             raise
@@ -205,8 +190,7 @@ class Sender:
         except (LogdError, OSError) as error:  # of the spool
             self._delivery.fail(error)
         except BaseException:
-            address = ", ".join(addresses(self._target))
-            self._disconnect(lost(address, "a signal interrupted it"))
+            self._disconnect(lost(self._delivery.address, "a signal interrupted it"))
             self._apply()
             self.request_turn(0.0)
             raise
@@ -218,7 +202,7 @@ class Sender:
         connection.push_out()
 
     def _disconnect(self, error: ConnectionLost) -> None:
-        self._hang_up()
+        self._close_socket()
         self._delivery.disconnected(error, monotonic())
 
     def _apply(self) -> None:
@@ -228,11 +212,11 @@ class Sender:
         except OSError as error:
             self._delivery.fail(error)
         if self._delivery.failure is not None:
-            self._hang_up()
-            self._owner.failed()
+            self._close_socket()
+            self._failed()
             self._worker.wake_waiters()
 
-    def _hang_up(self) -> None:
+    def _close_socket(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None

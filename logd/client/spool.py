@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from logd.batch import Buffer, ScannedBatch, encode_header, scan
+from logd.batch import ScannedBatch, encode_header, scan
 from logd.client.unacked import new_producer
 from logd.errors import BadRequest, DamagedBatch
 from logd.wire.commands import checked_producer
@@ -42,6 +42,10 @@ _log = logging.getLogger("logd.spool")
 
 class SpoolError(OSError):
     """The spool directory cannot be used. The text says what to do."""
+
+
+class SpoolInUse(SpoolError):
+    """Another writer uses the spool."""
 
 
 @dataclass(slots=True)
@@ -61,7 +65,7 @@ class Spool:
         self, directory: Path, *, fsync: bool = False, segment_bytes: int = SEGMENT_BYTES
     ) -> None:
         self.before_removal: Callable[[], None] = lambda: None
-        self._directory, self._fsync, self._segment_bytes = directory, fsync, segment_bytes
+        self._directory, self.fsync, self._segment_bytes = directory, fsync, segment_bytes
         directory.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(directory / "lock")
         self._file = -1  # of the newest segment, while there is one
@@ -71,8 +75,8 @@ class Spool:
             self._messages = self._time_ms = 0  # of the spool itself; they only have to grow
             self._segments: deque[_Segment] = deque()
             self.size = 0  # bytes on disk
+            self._reading, self._read_at = 0, 0  # the segment and the position to read next
             self._open_segments()
-            self._reading, self._read_at = self._place_of(self.acknowledged + 1)
             later = list(self._segments)[self._reading :]
             self.unread_bytes = sum(segment.size for segment in later) - self._read_at
             self._save_state()  # before anything is sent under the name
@@ -95,8 +99,8 @@ class Spool:
         )  # fmt: skip
         size = len(header) + len(push.body)
         try:
-            _write(self._file, [header, push.body], segment.size)
-            if self._fsync:
+            _write(self._file, b"".join((header, push.body)), segment.size)
+            if self.fsync:
                 os.fdatasync(self._file)
         except BaseException:
             os.ftruncate(self._file, segment.size)
@@ -184,6 +188,8 @@ class Spool:
         try:
             for found in _scan(segment):
                 end, last = found.end, _number(found)
+                if last <= self.acknowledged:
+                    self._reading, self._read_at = len(self._segments), end
                 self._messages, self._time_ms = found.header.next, found.header.time_ms
         except DamagedBatch as damage:
             if not is_last:
@@ -205,17 +211,8 @@ class Spool:
             os.close(self._file)
         self._file = file
         self._segments.append(_Segment(self.last + 1, path))
-        if self._fsync:
+        if self.fsync:
             _sync_directory(self._directory)
-
-    def _place_of(self, number: int) -> tuple[int, int]:
-        """The segment and the position of the batch with this number, or where it would be."""
-        for i, segment in enumerate(self._segments):
-            for found in _scan(segment, bodies=False):
-                if _number(found) >= number:
-                    return i, found.position
-        newest = max(0, len(self._segments) - 1)
-        return newest, self._segments[-1].size if self._segments else 0
 
     def abandon(self) -> None:
         """Close the files as they are. A forked child does this with its copies."""
@@ -251,11 +248,11 @@ class Spool:
         new = path.with_suffix(".new")
         with new.open("wb") as file:
             file.write(json.dumps(content).encode())
-            if self._fsync:
+            if self.fsync:
                 file.flush()
                 os.fsync(file.fileno())
         new.replace(path)
-        if self._fsync:
+        if self.fsync:
             _sync_directory(self._directory)
         self._saved = self.acknowledged
 
@@ -272,7 +269,7 @@ def _lock(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise SpoolError(
+        raise SpoolInUse(
             f"another writer uses the spool {path.parent}; each writer needs its own directory"
         ) from None
     return descriptor
@@ -297,11 +294,11 @@ def _note(segment: _Segment, found: ScannedBatch) -> str:
         return file.read(found.header.head_size).split(b" ")[-2].decode("ascii")
 
 
-def _write(file: int, buffers: list[Buffer], position: int) -> None:
-    data = memoryview(b"".join(buffers))
-    while data:
-        written = os.pwrite(file, data, position)
-        data, position = data[written:], position + written
+def _write(file: int, data: bytes, position: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(file, rest, position)
+        rest, position = rest[written:], position + written
 
 
 def _sync_directory(path: Path) -> None:

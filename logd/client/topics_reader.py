@@ -37,14 +37,6 @@ class TopicMessage(NamedTuple):
     value: bytes
 
 
-class _QueueEntry(NamedTuple):
-    """What a thread passes on: a batch, or that there are no more, and why."""
-
-    topic: str
-    batch: Batch | None
-    error: Exception | None = None
-
-
 class TopicsReader:
     """Reads the topics that these names and globs match. A context manager; iterate it.
 
@@ -71,7 +63,8 @@ class TopicsReader:
         self._follow = options.pop("follow", False)
         self._options = options
         self._readers: dict[str, Reader] = {}
-        self._queue: queue.Queue[_QueueEntry] = queue.Queue(_QUEUED)
+        # A batch of a topic, or the error that ended its thread; None: there are no more.
+        self._queue: queue.Queue[tuple[str, Batch | Exception | None]] = queue.Queue(_QUEUED)
         self._closed = threading.Event()
         self._reading = 0  # threads that have not reached an end
         self._threads: list[threading.Thread] = []
@@ -164,15 +157,15 @@ class TopicsReader:
                 self._look()
                 looked_at_s = monotonic()
             try:
-                entry = self._queue.get(timeout=LOOK_S)
+                topic, found = self._queue.get(timeout=LOOK_S)
             except queue.Empty:
                 continue
-            if entry.error is not None:
-                raise entry.error
-            if entry.batch is None:
+            if isinstance(found, Exception):
+                raise found
+            if found is None:
                 self._reading -= 1
             else:
-                yield from _labels(entry.topic, entry.batch)
+                yield from _labels(topic, found)
 
     def _is_time_up(self) -> bool:
         until_ms = self._options.get("until_ms")
@@ -201,13 +194,13 @@ class TopicsReader:
         def work() -> None:
             try:
                 for batch in reader.followed():
-                    self._queue.put(_QueueEntry(topic, batch))
+                    self._queue.put((topic, batch))
                     if self._closed.is_set():
                         return
-                self._queue.put(_QueueEntry(topic, None))
+                self._queue.put((topic, None))
             except (LogdError, ConnectionLost) as error:
                 if not self._closed.is_set():
-                    self._queue.put(_QueueEntry(topic, None, error))
+                    self._queue.put((topic, error))
 
         thread = threading.Thread(target=work, name=f"logd-read-{topic}", daemon=True)
         self._threads.append(thread)

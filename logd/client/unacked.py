@@ -11,7 +11,7 @@ number is missing; their replies are awaited before anything else is sent.
 The first batch on each connection is sent alone. A server that does not know the producer accepts
 any number from it, so a second batch in flight could be stored although the first was refused. The
 first batch of a new process is sent alone too: an earlier process may have used its number, see
-`Clash`.
+`NumberReused`.
 
 A signal may interrupt the program anywhere in this module. Then the owner of the connection closes
 it and reports `lost()`. To lose and duplicate nothing, `add` and the removal of a batch contain no
@@ -25,7 +25,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from logd.errors import (
     TRY_AGAIN,
@@ -45,7 +45,7 @@ from logd.wire.text import counted
 
 MAX_IN_FLIGHT = 512  # well below the number of batches that the server remembers per producer
 TRY_LATER = (*TRY_AGAIN, IoError, Internal, ChecksumMismatch, Faulted)
-TOO_BAD = (BadRequest, TooLarge)  # this batch only; others may be accepted
+NEVER_ACCEPTED = (BadRequest, TooLarge)  # this batch only; others may be accepted
 _LAST = re.compile(r"last=([0-9]{1,19})\b")
 
 Futures = list[tuple[int, Any]]  # the index of a message in its batch, and its future
@@ -68,50 +68,39 @@ class UnackedBatch:
 # -- outcomes -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PushStored:
-    batch: UnackedBatch
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class PushRefused:
+class PushRefused(NamedTuple):
     """This batch was dropped, as the server will never store it. Those after it are sent again."""
 
     batch: UnackedBatch
     error: LogdError
 
 
-@dataclass(frozen=True, slots=True)
-class Later:
+class RetryLater(NamedTuple):
     """Nothing is lost, but the next attempt should follow a pause. Then call `go_on()`."""
 
     error: LogdError
 
 
-@dataclass(frozen=True, slots=True)
-class Forgotten:
+class BatchesLost(NamedTuple):
     """The server has lost batches that it had acknowledged. Sending continues."""
 
     first: int
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class Clash:
+class NumberReused(NamedTuple):
     """An earlier process used the number and its spool lost that. Sending continues."""
 
     error: LogdError
 
 
-@dataclass(frozen=True, slots=True)
-class Hopeless:
+class WriterRefused(NamedTuple):
     """The server will accept no batch of this writer."""
 
     error: LogdError
 
 
-Outcome = PushStored | PushRefused | Later | Forgotten | Clash | Hopeless
+Outcome = PushRefused | RetryLater | BatchesLost | NumberReused | WriterRefused
 
 
 def new_producer() -> str:
@@ -150,7 +139,7 @@ class UnackedBatches:
         self._alone = True
         self._is_new_name = producer is None  # nothing was stored under it
         self._held = False
-        self._verdict: Outcome | None = None  # returned when all replies in flight have arrived
+        self._outcome: Outcome | None = None  # returned when all replies in flight have arrived
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -162,7 +151,7 @@ class UnackedBatches:
 
     def next(self) -> Push | None:
         """The batch to send now, if any. It counts as sent."""
-        if self._held or self._verdict or self.in_flight >= min(self._limit, len(self._batches)):
+        if self._held or self._outcome or self.in_flight >= min(self._limit, len(self._batches)):
             return None
         batch = self._batches[self.in_flight]
         if batch.number == self._first_own:
@@ -185,14 +174,13 @@ class UnackedBatches:
     def answered(self, answer: Pushed | LogdError) -> Outcome | None:
         """The reply to the oldest batch in flight."""
         self.in_flight -= 1
-        if self._verdict is None:
+        if self._outcome is None:
             if isinstance(answer, Pushed):
                 return self._stored(answer)
-            self._verdict = self._judge(answer)
+            self._outcome = self._interpret(answer)
         elif isinstance(answer, Pushed):
-            self._verdict = Hopeless(
-                Internal("the server stored a batch after one that it had refused")
-            )
+            text = "the server stored a batch after one that it had refused"
+            self._outcome = WriterRefused(Internal(text))
         return None if self.in_flight else self._settle()
 
     def lost(self) -> Outcome | None:
@@ -209,44 +197,44 @@ class UnackedBatches:
         self.in_flight = self.size = 0
         return batches
 
-    def _stored(self, pushed: Pushed) -> Outcome:
+    def _stored(self, pushed: Pushed) -> Outcome | None:
         self._alone = self._is_new_name = False
         batch = self._batches[0]
         if pushed.messages != batch.messages:
             text = f"{pushed.messages} acknowledged of {counted(batch.messages, 'message')} sent"
-            return Hopeless(Internal(text))
+            return WriterRefused(Internal(text))
         self.settled(batch, pushed.offset)
         self.size -= batch.size
         del self._batches[0]
-        return PushStored(batch, pushed.offset)
+        return None
 
-    def _judge(self, error: LogdError) -> Outcome:
+    def _interpret(self, error: LogdError) -> Outcome:
         if isinstance(error, OutOfOrder | Conflict):
-            return self._judge_number(error)
-        if isinstance(error, TOO_BAD):
+            return self._interpret_number(error)
+        if isinstance(error, NEVER_ACCEPTED):
             return PushRefused(self._batches[0], error)
-        return Later(error) if isinstance(error, TRY_LATER) else Hopeless(error)
+        return RetryLater(error) if isinstance(error, TRY_LATER) else WriterRefused(error)
 
-    def _judge_number(self, error: LogdError) -> Outcome:
+    def _interpret_number(self, error: LogdError) -> Outcome:
         if self._is_new_name:
-            return Hopeless(error)  # it may start with any number; another name does not help
+            return WriterRefused(error)  # it may start with any number; another name does not help
         found, due = _LAST.search(error.text), self._batches[0].number - 1
         if isinstance(error, OutOfOrder) and found and int(found[1]) <= due:
             last = int(found[1])
-            return Later(error) if last == due else Forgotten(last + 1, due)
-        return Hopeless(error) if self._is_shared else Clash(error)
+            return RetryLater(error) if last == due else BatchesLost(last + 1, due)
+        return WriterRefused(error) if self._is_shared else NumberReused(error)
 
     def _settle(self) -> Outcome | None:
-        verdict, self._verdict = self._verdict, None
-        if isinstance(verdict, Later):
+        outcome, self._outcome = self._outcome, None
+        if isinstance(outcome, RetryLater):
             self._held = True
-        elif isinstance(verdict, PushRefused | Forgotten | Clash):
+        elif isinstance(outcome, PushRefused | BatchesLost | NumberReused):
             self._rename()
-            if isinstance(verdict, PushRefused):
-                self.settled(verdict.batch, verdict.error)
-                self.size -= verdict.batch.size
+            if isinstance(outcome, PushRefused):
+                self.settled(outcome.batch, outcome.error)
+                self.size -= outcome.batch.size
                 del self._batches[0]
-        return verdict
+        return outcome
 
     def _rename(self) -> None:
         """A new name may start with any number; the old one expects the number that is missing."""

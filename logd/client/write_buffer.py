@@ -24,7 +24,7 @@ from time import monotonic
 from typing import Literal
 
 from logd.client.batch_encoder import BatchEncoder
-from logd.client.delivery import Delivery, QueueFull, closed
+from logd.client.delivery import Delivery, closed
 from logd.client.message_append import EXCEEDED, MessageAppend
 from logd.client.sender import Sender
 from logd.client.unacked import UnackedBatch
@@ -35,21 +35,6 @@ Full = Literal["wait", "raise", "drop"]
 class WriteBuffer(MessageAppend):
     """The base class of Writer, which sets `_delivery` and `_sender`."""
 
-    __slots__ = (
-        "_batch_bytes",
-        "_closed",
-        "_cut",
-        "_delivery",
-        "_encoder",
-        "_full",
-        "_futures",
-        "_linger_s",
-        "_lock",
-        "_oldest_s",
-        "_sender",
-        "_topic",
-        "dropped",
-    )
     _delivery: Delivery
     _sender: Sender
 
@@ -123,12 +108,16 @@ class WriteBuffer(MessageAppend):
                 if self._full != "wait":
                     self._drop(message)
                     return
-                self._wait(None)
+                self._wait()
 
-    def _wait(self, timeout_s: float | None) -> None:
-        retry_s = self._delivery.disk_retry_s
-        if retry_s is not None:
-            timeout_s = min(timeout_s or retry_s, retry_s)
+    def _wait(self, end_s: float | None = None) -> None:
+        """Until something may have changed; TimeoutError when the time `end_s` has come."""
+        timeout_s = self._delivery.disk_retry_s
+        if end_s is not None:
+            left_s = end_s - monotonic()
+            if left_s <= 0:
+                raise TimeoutError(self._delivery.describe_queue())
+            timeout_s = left_s if timeout_s is None else min(left_s, timeout_s)
         self._sender.wait(timeout_s)
         self._check()
 
@@ -144,12 +133,12 @@ class WriteBuffer(MessageAppend):
         before, at = self._futures, self._cut + place
         self._futures = {p - (p > at): future for p, future in before.items() if p != at}
         if at in before:
-            self._delivery.resolve([(0, before[at])], QueueFull(self._delivery.describe_queue()))
+            self._delivery.resolve([(0, before[at])], self._delivery.full_error())
         self._refuse(1)
 
     def _refuse(self, messages: int) -> None:
         if self._full == "raise":
-            raise QueueFull(self._delivery.describe_queue()) from self._delivery.disk_error
+            raise self._delivery.full_error()
         self.dropped += messages
 
     def _place_of(self, message: bytes, *, is_new: bool = False) -> int | None:
@@ -204,7 +193,7 @@ class WriteBuffer(MessageAppend):
 
     # -- for the sender ---------------------------------------------------------------------------
 
-    def add_due(self, now_s: float) -> float | None:
+    def _add_due(self, now_s: float) -> float | None:
         if not self._buffer or not self._linger_s:
             return None
         left_s = self._oldest_s + self._linger_s - now_s
@@ -216,5 +205,5 @@ class WriteBuffer(MessageAppend):
             return self._delivery.disk_retry_s
         return self._linger_s if self._buffer else None
 
-    def failed(self) -> None:
+    def _failed(self) -> None:
         self._limit = EXCEEDED  # the next write raises the failure

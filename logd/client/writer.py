@@ -18,7 +18,7 @@ from logd.client.sender import Sender
 from logd.client.spool import open_spool
 from logd.client.write_buffer import Full, WriteBuffer
 from logd.errors import BadRequest, LogdError
-from logd.wire.addresses import Target, addresses
+from logd.wire.addresses import Target
 from logd.wire.commands import checked_topic
 
 PATIENCE_S = 60.0
@@ -51,8 +51,6 @@ class Writer(WriteBuffer):
     `acknowledged` counts messages; `first_offset` and `next_offset` enclose them.
     """
 
-    __slots__ = ("_closing", "spool")
-
     def __init__(
         self,
         target: Target,
@@ -80,19 +78,17 @@ class Writer(WriteBuffer):
             full=full,
         )  # fmt: skip
         self._closing = False
-        address = ", ".join(addresses(target))
         self.spool = open_spool(spool, spool_bytes, fsync=spool_fsync) if spool else None
         try:
             self._delivery = Delivery(
-                self._topic, address, monotonic(), spool=self.spool, producer=producer,
+                self._topic, target, monotonic(), spool=self.spool, producer=producer,
                 max_in_flight=max_in_flight, room_bytes=spool_bytes if spool else queue_bytes,
                 patience_s=PATIENCE_S if patience_s is None and spool is None else patience_s,
                 on_loss=on_loss, on_refused=on_refused,
             )  # fmt: skip
             self._sender = Sender(
-                self._delivery, self, self._lock, target=target, topic=self._topic,
-                spool=self.spool, timeout_s=timeout_s,
-            )  # fmt: skip
+                self._delivery, self._lock, timeout_s, self._add_due, self._failed
+            )
             if (connect or ("later" if spool else "now")) == "now":
                 self._sender.connect_now()
             if not self._delivery.is_done:
@@ -130,7 +126,7 @@ class Writer(WriteBuffer):
                 if self._full != "wait":
                     self._refuse(len(messages))
                     return
-                self._wait(None)
+                self._wait()
             self._send(len(self._buffer))
             self._delivery.add(batch, monotonic(), note)
             self._sender.send_now()
@@ -142,17 +138,11 @@ class Writer(WriteBuffer):
         with self._lock:
             self._check()
             while not self._sent(len(self._buffer)):
-                self._wait_until(end_s)
+                self._wait(end_s)
             last = self._delivery.last
             while not self._delivery.is_settled(last):
-                self._wait_until(end_s)
+                self._wait(end_s)
             self._check()
-
-    def _wait_until(self, end_s: float | None) -> None:
-        left_s = None if end_s is None else end_s - monotonic()
-        if left_s is not None and left_s <= 0:
-            raise TimeoutError(self._delivery.describe_queue())
-        self._wait(left_s)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Flush and end. After a failure: end, and raise the failure again.

@@ -10,17 +10,19 @@ deadlock, so such a record is set aside, and the next call passes it on.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from logd.client.dropping_writer import DroppingWriter, OnRefused
-from logd.client.spool import SpoolError
+from logd.client.spool import SpoolInUse
 from logd.client.writer import QUEUE_BYTES, SPOOL_BYTES, Writer
 from logd.logging import forks
 from logd.logging.records import MAX_BYTES, JsonFormatter, cut_text, text_of, to_bytes
@@ -29,7 +31,6 @@ from logd.wire.addresses import Target
 CLOSE_S = 2.0
 MAX_ASIDE = 1000
 MAX_SPOOLS = 1000  # processes that share a spool directory
-_TAKEN = "another writer uses the spool"
 _MARK_BYTES = 100  # the mark of a cut message is shorter
 
 
@@ -74,17 +75,15 @@ class LogdHandler(logging.Handler):
         self._aside: deque[tuple[logging.LogRecord, bytes] | None] = deque()
         self._inside: set[int] = set()  # threads that are inside the writer
 
-        def make(spool: Path | None, on_refused: OnRefused) -> Writer:
-            forks.flush_with_worker(self)
-            return Writer(
-                target, topic, full="drop", connect="later", patience_s=math.inf,
-                queue_bytes=queue_bytes, spool=spool, spool_bytes=spool_bytes,
-                compress=compress, timeout_s=timeout_s, on_refused=on_refused,
-            )  # fmt: skip
-
+        self._spool_dir = Path(spool) if spool else None
+        self._own_spool: Path | None = None  # the subdirectory of this process
+        self._make_writer = partial(
+            Writer, target, topic, full="drop", connect="later", patience_s=math.inf,
+            queue_bytes=queue_bytes, spool_bytes=spool_bytes, compress=compress,
+            timeout_s=timeout_s,
+        )  # fmt: skip
         assert self.lock is not None
-        self._spools = _Spools(Path(spool) if spool else None, make)
-        self._writer = DroppingWriter(self.lock, self._spools.writer, self._report)
+        self._writer = DroppingWriter(self.lock, self._open_writer, self._report)
         self._has_ended = False
         forks.watch(self)
 
@@ -107,6 +106,19 @@ class LogdHandler(logging.Handler):
     @property
     def acknowledged(self) -> int:
         return self._writer.acknowledged
+
+    def _open_writer(self, on_refused: OnRefused) -> Writer:
+        """With a spool directory: in the first subdirectory that no other process uses."""
+        forks.flush_with_worker(self)
+        if self._spool_dir is None or self._own_spool is not None:
+            return self._make_writer(spool=self._own_spool, on_refused=on_refused)
+        for number in range(MAX_SPOOLS):
+            path = self._spool_dir / str(number)
+            with contextlib.suppress(SpoolInUse):
+                writer = self._make_writer(spool=path, on_refused=on_refused)
+                self._own_spool = path
+                return writer
+        raise SpoolInUse(f"{MAX_SPOOLS} processes use the spool {self._spool_dir}")
 
     # -- records --------------------------------------------------------------------------------
 
@@ -237,30 +249,5 @@ class LogdHandler(logging.Handler):
         self.errors = 0
         self._aside.clear()
         self._inside.clear()
-        self._spools.own = None
+        self._own_spool = None
         self._writer.after_fork()
-
-
-class _Spools:
-    """The spool directories of processes that share a parent directory; or none."""
-
-    def __init__(
-        self, directory: Path | None, make: Callable[[Path | None, OnRefused], Writer]
-    ) -> None:
-        self._directory, self._make = directory, make
-        self.own: Path | None = None  # the one of this process
-
-    def writer(self, on_refused: OnRefused) -> Writer:
-        if self._directory is None or self.own is not None:
-            return self._make(self.own, on_refused)
-        for number in range(MAX_SPOOLS):
-            path = self._directory / str(number)
-            try:
-                writer = self._make(path, on_refused)
-            except SpoolError as error:
-                if _TAKEN not in str(error) or number == MAX_SPOOLS - 1:
-                    raise
-            else:
-                self.own = path
-                break
-        return writer

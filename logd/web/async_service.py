@@ -9,7 +9,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
-from logd.access.access_file import Access, Grant
+from logd.access.access_file import Grant
 from logd.batch import LINES, reading
 from logd.batch import Read as ReadAt
 from logd.errors import LogdError, ShuttingDown
@@ -72,26 +72,19 @@ class Planned(NamedTuple):
 
 
 class AsyncService:
-    """The service without access control; `by` returns it limited to the rights of a grant."""
+    """The service for one client, limited to the rights of its grant; None: without limits."""
 
     def __init__(
-        self, service: Service, grant: Grant | None = None, whole: AsyncService | None = None
+        self, service: Service, grant: Grant | None, is_stopping: Callable[[], bool]
     ) -> None:
-        self.service = service
-        self.stopping = False
-        self._grant, self._whole = grant, whole or self
-        self._access: Access | None = None  # the access file that `grant` comes from
-
-    def by(self, grant: Grant | None) -> AsyncService:
-        limited = AsyncService(self.service, grant, self._whole)
-        limited._access = self.service.access
-        return limited
+        self._service, self._grant, self._is_stopping = service, grant, is_stopping
+        self._access = service.access  # the access file that `grant` comes from
 
     def check(self, request: Request) -> Request:
         """The request, limited to what the grant may see; raises if it is not allowed now."""
-        if self._whole.stopping:
+        if self._is_stopping():
             raise ShuttingDown("the daemon is stopping; try again in a moment")
-        access = self.service.access
+        access = self._service.access
         if access is not self._access:  # it was reloaded
             self._grant = access.renewed(self._grant) if access is not None else None
             self._access = access
@@ -99,8 +92,8 @@ class AsyncService:
 
     async def reply(self, request: Request, kind: type[R]) -> R:
         """The reply to a command other than PUSH, which is of this kind; raises its rejection."""
-        pending = _AwaitedReply(self.service)
-        self.service.handle(self.check(request), pending)
+        pending = _AwaitedReply(self._service)
+        self._service.handle(self.check(request), pending)
         reply = await pending.answer
         if isinstance(reply, ErrorReply):
             raise reply.error
@@ -112,8 +105,8 @@ class AsyncService:
 
     async def push(self, push: Push) -> Pushed:
         self.check(push)
-        pushing = _Pushing(self.service)
-        self.service.push_batch(push, pushing)
+        pushing = _Pushing(self._service)
+        self._service.push_batch(push, pushing)
         return await pushing.answer
 
     async def planned(self, read: Read | Tail) -> Planned:
@@ -125,7 +118,7 @@ class AsyncService:
     async def compute(self, work: Callable[[], T]) -> T:
         """Run CPU-bound work on a thread and await its result."""
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.service.scheduler.offload_cpu(work, partial(_settle, result))
+        self._service.scheduler.offload_cpu(work, partial(_settle, result))
         try:
             return await result
         finally:

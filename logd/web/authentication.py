@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
+
+from starlette.types import Scope
 
 from logd.access.access_file import Access, Grant
 from logd.errors import BadRequest, Unauthorized
@@ -18,7 +19,7 @@ OPEN_PATHS = frozenset(("/healthz", "/readyz"))
 CHALLENGES = ((b"www-authenticate", b"Bearer"), (b"www-authenticate", b'Basic realm="logd"'))
 
 
-def grant_of(access: Access, scope: dict[str, Any]) -> Grant:
+def grant_of(access: Access, scope: Scope) -> Grant:
     given = [value for name, value in scope["headers"] if name == b"authorization"]
     if len(given) > 1:
         raise BadRequest("a header that may occur once occurs twice", closes=True)

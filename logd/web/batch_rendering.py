@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from logd.batch import LINES, ScannedBatch, scan
 from logd.web.async_service import Planned
+from logd.web.read_parameters import EVENTS, NDJSON, TEXT, ReadParameters
 from logd.wire.batch_decoder import WINDOW_BYTES, BatchBody, inflated_bytes, messages, text, verify
 from logd.wire.read_state import Gap, ReadState, Rewind, in_order
 from logd.wire.text import encode, json_objects, json_parts
 
-TEXT, NDJSON, EVENTS = "text/plain; charset=utf-8", "application/x-ndjson", "text/event-stream"
 PIECE_BYTES = 64 * 1024
 STEP_S = 0.02
 CACHE_BYTES = 32 << 20
@@ -41,19 +41,11 @@ class RenderedPiece(NamedTuple):
     end: ReadPosition
 
 
-class RenderOptions(NamedTuple):
-    """How messages are selected and rendered."""
-
-    topic: str
-    media_type: str
-    pattern: Any = None
-
-
 class BatchRenderer:
     """Renders at most `limit` messages of one reply."""
 
     def __init__(
-        self, planned: Planned, reading: ReadState, options: RenderOptions,
+        self, planned: Planned, reading: ReadState, options: ReadParameters,
         position: ReadPosition, limit: int, verified: int, gaps: list[Gap | Rewind],
     ) -> None:  # fmt: skip
         """The checksums of bodies before the offset `verified` were verified already; `reading`

@@ -83,10 +83,9 @@ def wants_info(headers: Mapping[str, str]) -> bool:
 
 
 async def post_bulk(request: HttpRequest) -> Response:
-    async with request.open_body() as body:
-        index = request.path_params.get("index")
-        work = partial(BulkRequest, body, index, request.max_batch_bytes)
-        bulk = await request.parse(body, work)
+    index = request.path_params.get("index")
+    parse = partial(BulkRequest, default_index=index, max_bytes=request.max_batch_bytes)
+    async with request.parse_body(parse) as bulk:
         error = await bulk.store(request)
     request.scope["rejection"] = error
     return _bulk_response(bulk, error)
@@ -97,7 +96,7 @@ def _bulk_response(bulk: BulkRequest, error: LogdError | None) -> Response:
     status = 200 if error is None else error.status
     headers = {} if error is None else error_headers(error)
     pieces = bulk.response(error)
-    if bulk.is_short:
+    if len(bulk.documents) <= _PIECE_RESULTS:
         return Response(b"".join(pieces), status, headers, "application/json")
 
     async def stream() -> AsyncIterator[bytes]:
@@ -111,8 +110,7 @@ def _bulk_response(bulk: BulkRequest, error: LogdError | None) -> Response:
 async def post_document(request: HttpRequest) -> Response:
     index = request.path_params["index"]
     topic = topic_from(index)
-    async with request.open_body() as body:
-        message = await request.parse(body, partial(parse_document, body))
+    async with request.parse_body(parse_document) as message:
         offset = (await request.push(topic, message)).offset
     created = {"_index": index, "_id": str(offset), "_version": 1, "result": "created"}
     return JSONResponse(created | {"_shards": _SHARDS, "_seq_no": offset, "_primary_term": 1}, 201)
@@ -156,7 +154,7 @@ class BulkRequest:
         """Parses the body; BadRequest if it is not a bulk request."""
         self._begun_s = time.monotonic()
         self._default_index = default_index
-        self._documents = array("I")  # the kind of each, in order
+        self.documents = array("I")  # the kind of each, in order
         self._kinds: list[_BulkAction] = []
         self._numbers: dict[_BulkAction, int] = {}  # of the kinds
         self._parsed: dict[bytes, int] = {}  # action lines and their kinds
@@ -185,7 +183,7 @@ class BulkRequest:
             number = self._parse_kind(action_line)
             if len(self._parsed) < _MAX_PARSED:
                 self._parsed[action_line] = number
-        self._documents.append(number)
+        self.documents.append(number)
         return self._kinds[number]
 
     def _parse_kind(self, line: bytes) -> int:
@@ -223,11 +221,6 @@ class BulkRequest:
         failed = result if isinstance(result, LogdError) else None
         return _UNSUPPORTED.get(kind.action) or kind.target.error or failed
 
-    @property
-    def is_short(self) -> bool:
-        """Is the response a single piece?"""
-        return len(self._documents) <= _PIECE_RESULTS
-
     def response(self, error: LogdError | None) -> Iterator[bytes]:
         """The JSON of the response in pieces, with a result for each document."""
         head: dict[str, Any] = {"took": int((time.monotonic() - self._begun_s) * 1000)}
@@ -248,7 +241,7 @@ class BulkRequest:
             for topic, result in self._results.items()
             if isinstance(result, int)
         }
-        for number in self._documents:
+        for number in self.documents:
             kind = self._kinds[number]
             error = self._error(kind)
             start = f'{{"{kind.action}": {{"_index": {kind.target.json}, '
@@ -257,7 +250,9 @@ class BulkRequest:
                 yield f'{start}"_id": "{offset}", "status": 201, "result": "created"}}}}'
             else:
                 reason = encode({"type": error.code, "reason": error.text})
-                yield f'{start}"status": {_status(error)}, "error": {reason}}}}}'
+                # Clients send a document again for status 429 only.
+                status = 429 if isinstance(error, TRY_AGAIN) else error.status
+                yield f'{start}"status": {status}, "error": {reason}}}}}'
 
 
 def _parse_action(line: bytes) -> tuple[str, str | None]:
@@ -278,8 +273,3 @@ def _index(name: str) -> _Index:
         return _Index(encode(name), topic_from(name), None)
     except LogdError as error:
         return _Index(encode(name[:_MAX_NAME]), "", error)
-
-
-def _status(error: LogdError) -> int:
-    """Clients send a document again for this status only."""
-    return 429 if isinstance(error, TRY_AGAIN) else error.status

@@ -30,16 +30,13 @@ _NOT_JSON = "the body is not JSON; send a JSON value, or lines with Content-Type
 
 
 async def post_messages(request: HttpRequest) -> Response:
-    topic, id_ = request.topic, _producer_id(request.query_params.get("id"))
-    async with request.open_body() as body:
-        content_type = request.headers.get("content-type", "")
-        work = partial(parse_messages, body, content_type, request.max_batch_bytes)
-        pushed = await request.push(topic, await request.parse(body, work), id_)
+    topic, id_ = request.topic, request.query_params.get("id")
+    id_ = NO_ID if id_ is None else producer_id(id_.encode("ascii", "replace"))
+    content_type = request.headers.get("content-type", "")
+    parse = partial(parse_messages, content_type=content_type, max_bytes=request.max_batch_bytes)
+    async with request.parse_body(parse) as messages:
+        pushed = await request.push(topic, messages, id_)
     return JSONResponse(pushed._asdict())
-
-
-def _producer_id(text: str | None) -> str:
-    return NO_ID if text is None else producer_id(text.encode("ascii", "replace"))
 
 
 def parse_messages(body: bytes, content_type: str, max_bytes: int) -> PushBody:

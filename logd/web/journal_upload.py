@@ -47,7 +47,7 @@ async def _store_entries(request: HttpRequest, topic: str) -> int:
     """Store entries as they arrive, and return their number."""
     parser, memory, stored = ExportParser(), BodyMemory(request.context.budget), 0
     parts = receive_parts(request)
-    timeout_s = request.service.service.config.request_timeout_s
+    timeout_s = request.context.service.config.request_timeout_s
     try:
         while True:
             part = await _next_part(parts, timeout_s if parser.held_bytes else None)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+
+from starlette.types import Message, Receive, Scope, Send
 
 from logd.net.connection import Connection
 from logd.net.large_replies import BufferedSender
@@ -19,9 +20,6 @@ _HIGH_BYTES = 64 * 1024  # of replies that wait to be sent
 _LONG_HIGH_BYTES = 16 * 1024  # the same after the response has started: more is in the socket
 _PIECE_BYTES = 32 * 1024  # of a large reply; up to four are buffered
 _SHORT_S = 0.5  # a response that takes longer is sent in chunks
-
-Receive = Any
-Send = Any
 
 
 class LogExchange(asyncio.Transport):
@@ -94,7 +92,7 @@ class LogExchange(asyncio.Transport):
         self._abort_http()
 
 
-async def post_log(connections: Connections, scope: Any, receive: Receive, send: Send) -> None:
+async def post_log(connections: Connections, scope: Scope, receive: Receive, send: Send) -> None:
     """Serve one request. A short response is sent with its length."""
     connection = Connection(connections)
     exchange = LogExchange(connection, scope["abort"])
@@ -116,7 +114,7 @@ async def post_log(connections: Connections, scope: Any, receive: Receive, send:
             pass
 
 
-def _feed(connection: Connection, exchange: LogExchange, message: Any) -> bool:
+def _feed(connection: Connection, exchange: LogExchange, message: Message) -> bool:
     """Pass on a piece of the body. Is there more?"""
     if message["type"] == "http.disconnect":
         exchange.abort()
@@ -174,6 +172,6 @@ async def _answer_long(exchange: LogExchange, send: Send, is_gone: Callable[[], 
     await send({"type": "http.response.body", "body": b""})
 
 
-def _start(*headers: tuple[bytes, bytes]) -> dict[str, Any]:
+def _start(*headers: tuple[bytes, bytes]) -> Message:
     kind = (b"content-type", b"application/octet-stream")
     return {"type": "http.response.start", "status": 200, "headers": [kind, *headers]}

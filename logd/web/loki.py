@@ -51,9 +51,9 @@ async def post_streams(request: HttpRequest) -> Response:
     if "protobuf" in request.headers.get("content-type", ""):
         error = {"error": "bad-request", "text": "send JSON; protobuf is not supported"}
         return JSONResponse(error, 415)
-    async with request.open_body() as body:
-        work = partial(parse_streams, body, request.max_batch_bytes)
-        for topic, messages in (await request.parse(body, work)).items():
+    parse = partial(parse_streams, max_bytes=request.max_batch_bytes)
+    async with request.parse_body(parse) as topics:
+        for topic, messages in topics.items():
             await request.push(topic, messages)
     return Response(status_code=204)
 
@@ -69,14 +69,11 @@ def parse_streams(body: bytes, max_bytes: int) -> dict[str, PushBody]:
         stream = json_parser.decode(element, _Stream, _NOT_LOKI)
         labels = _labels(stream.stream)
         labels_json = encode(labels).encode()
-        messages = topics.builder(_topic(labels))
+        name = next((labels[label] for label in LABELS if labels.get(label)), TOPIC)
+        messages = topics.builder(topic_from(name))
         for value in json_parser.elements(memoryview(stream.values), _NOT_A_VALUE):
             messages.add(_message(labels_json, value))
     return topics.build()
-
-
-def _topic(labels: _Labels) -> str:
-    return topic_from(next((labels[label] for label in LABELS if labels.get(label)), TOPIC))
 
 
 def _labels(raw: msgspec.Raw) -> _Labels:

@@ -16,7 +16,8 @@ from starlette.responses import StreamingResponse
 
 from logd.errors import LogdError, OutOfRange
 from logd.web.async_service import AsyncService
-from logd.web.batch_rendering import BatchRenderer, ReadPosition, RenderedPiece, RenderOptions
+from logd.web.batch_rendering import BatchRenderer, ReadPosition, RenderedPiece
+from logd.web.read_parameters import ReadParameters
 from logd.web.read_threads import ReadThreads
 from logd.wire.commands import Batches
 from logd.wire.read_state import Gap, ReadState, Rewind
@@ -33,52 +34,62 @@ class Disconnected(LogdError):
 class ClientRead:
     """One client's read of a topic."""
 
+    _reading: ReadState  # set by `open`
+
     def __init__(
         self, service: AsyncService, threads: ReadThreads, client: str,
-        is_disconnected: Callable[[], bool],
+        is_disconnected: Callable[[], bool], parameters: ReadParameters,
     ) -> None:  # fmt: skip
         self.service, self.threads, self._is_disconnected = service, threads, is_disconnected
-        self._client = client
+        self._client, self._parameters = client, parameters
         self._position: ReadPosition | None = None  # in the middle of a reply
         self._verified = 0
-        self.gaps: list[Gap | Rewind] = []
+        self._gaps: list[Gap | Rewind] = []
 
     @contextmanager
-    def open(self, options: RenderOptions) -> Iterator[None]:
-        """Lasts as long as the read; Busy if there are too many searches."""
-        with nullcontext() if options.pattern is None else self.threads.search(self._client):
+    def open(self, *, wait_ms: int = 0, or_first: bool = False) -> Iterator[None]:
+        """Lasts as long as the read; Busy if there are too many searches. With `wait_ms` it waits
+        for more at the end of the topic."""
+        parameters = self._parameters
+        self._reading = ReadState(
+            parameters.topic, start=parameters.start, until=parameters.until,
+            until_ms=parameters.until_ms, follow=wait_ms > 0, wait_ms=wait_ms,
+            or_first=or_first, read_bytes=READ_BYTES, on_gap=self._gaps.append,
+        )  # fmt: skip
+        with nullcontext() if parameters.pattern is None else self.threads.search(self._client):
             try:
                 yield
             finally:
                 self.threads.renderers.drop(self)
 
-    def has_more(self, reading: ReadState) -> bool:
-        return self._position is not None or not reading.is_done
+    @property
+    def has_more(self) -> bool:
+        return self._position is not None or not self._reading.is_done
 
-    def check(self, topic: str) -> None:
+    def check(self) -> None:
         """Raise if the client has disconnected or has lost the right to read."""
         if self._is_disconnected():
             raise Disconnected("the client has disconnected")
-        self.service.check(Read(topic, "first", 1))
+        self.service.check(Read(self._parameters.topic, "first", 1))
 
-    async def render(self, reading: ReadState, options: RenderOptions, left: int) -> RenderedPiece:
+    async def render(self, left: int) -> RenderedPiece:
         """The next piece of output, which may be empty; at most `left` messages."""
         renderer = None
         if self._position is None:
             try:
-                renderer = await self._begin(reading, options, left)  # may wait for messages
+                renderer = await self._begin(left)  # may wait for messages
             except OutOfRange as error:
-                reading.refused(error)
+                self._reading.refused(error)
                 return RenderedPiece(b"", 0, ReadPosition(0))
         threads = self.threads
-        if options.pattern is None:
+        if self._parameters.pattern is None:
             reserved = threads.reserve_read()
         else:
             reserved = threads.reserve_search(self._client)
         async with reserved as thread:
-            self.check(options.topic)
+            self.check()
             renderer = renderer or threads.renderers.take(self)
-            renderer = renderer or await self._begin(reading, options, left)
+            renderer = renderer or await self._begin(left)
             try:
                 piece = await thread.run(renderer.step)
             except BaseException:
@@ -91,20 +102,20 @@ class ClientRead:
             threads.renderers.put(self, renderer)
         return piece
 
-    async def _begin(self, reading: ReadState, options: RenderOptions, left: int) -> BatchRenderer:
-        position = self._position
+    async def _begin(self, left: int) -> BatchRenderer:
+        position, reading, parameters = self._position, self._reading, self._parameters
         if position is not None:
             reading.where = position.offset
         read = reading.question()
         assert isinstance(read, Read)  # never TAIL
         if position is not None:  # in the middle of a reply there is nothing to wait for
             read = read._replace(wait_ms=0)
-        if options.pattern is None:
+        if parameters.pattern is None:
             read = read._replace(messages=min(read.messages, left))
         planned = await self.service.planned(read)
         reading.arrived(Batches(planned.offset, planned.messages, b""))
         start = position or ReadPosition(planned.offset)
-        return BatchRenderer(planned, reading, options, start, left, self._verified, self.gaps)
+        return BatchRenderer(planned, reading, parameters, start, left, self._verified, self._gaps)
 
 
 class MessageStream(StreamingResponse):

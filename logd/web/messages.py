@@ -11,10 +11,9 @@ from logd.access.connection_limits import network
 from logd.errors import IoError
 from logd.web.async_service import Planned
 from logd.web.batch_rendering import PIECE_BYTES
-from logd.web.message_stream import READ_BYTES, ClientRead, MessageStream
+from logd.web.message_stream import ClientRead, MessageStream
 from logd.web.read_parameters import RAW, ReadParameters, parse_parameters
 from logd.web.request import HttpRequest
-from logd.wire.read_state import ReadState
 from logd.wire.requests import Read
 
 RAW_BYTES = 8 << 20  # at most, of one raw response
@@ -26,7 +25,7 @@ async def get_messages(request: HttpRequest) -> Response:
     parameters = parse_parameters(request.topic, dict(request.query_params), accept)
     if request.method == "HEAD":
         return Response(media_type=parameters.media_type)
-    read = client_read(request)
+    read = client_read(request, parameters)
     if parameters.media_type != RAW:
         return await stream_response(request, parameters, _render_messages(read, parameters))
     planned = await read.service.planned(
@@ -34,15 +33,14 @@ async def get_messages(request: HttpRequest) -> Response:
     )
     headers = {"logd-offset": str(planned.offset), "logd-messages": str(planned.messages)}
     headers["content-length"] = str(planned.size)
-    batches = _read_batches(read, planned, parameters.topic)
-    return await stream_response(request, parameters, batches, headers)
+    return await stream_response(request, parameters, _read_batches(read, planned), headers)
 
 
-def client_read(request: HttpRequest) -> ClientRead:
-    grant, scope = request.scope.get("grant"), request.scope
-    address = f"address {network(request.client_address)}"
-    client = address if grant is None else f"token {grant.name}"
-    return ClientRead(request.service, request.context.threads, client, scope["is_gone"])
+def client_read(request: HttpRequest, parameters: ReadParameters) -> ClientRead:
+    grant, is_gone = request.scope.get("grant"), request.scope["is_gone"]
+    address = network(request.client.host if request.client else "")
+    client = f"address {address}" if grant is None else f"token {grant.name}"
+    return ClientRead(request.service, request.context.threads, client, is_gone, parameters)
 
 
 async def stream_response(
@@ -60,15 +58,11 @@ async def stream_response(
 async def _render_messages(
     read: ClientRead, parameters: ReadParameters
 ) -> AsyncGenerator[bytes, None]:
-    reading = ReadState(
-        parameters.topic, start=parameters.start, until=parameters.until,
-        until_ms=parameters.until_ms, read_bytes=READ_BYTES, on_gap=read.gaps.append,
-    )  # fmt: skip
     left, reported_at_s = parameters.limit, time.monotonic()
-    with read.open(parameters.options):
+    with read.open():
         end = (await read.service.stats(parameters.topic))["next"]
-        while left > 0 and read.has_more(reading):
-            piece = await read.render(reading, parameters.options, left)
+        while left > 0 and read.has_more:
+            piece = await read.render(left)
             left -= piece.messages
             out, now_s = piece.out, time.monotonic()
             is_due = parameters.reports_progress and now_s - reported_at_s >= PROGRESS_S
@@ -80,13 +74,11 @@ async def _render_messages(
                 yield out
 
 
-async def _read_batches(
-    read: ClientRead, planned: Planned, topic: str
-) -> AsyncGenerator[bytes, None]:
+async def _read_batches(read: ClientRead, planned: Planned) -> AsyncGenerator[bytes, None]:
     """Whole batches as they are on disk."""
     position = 0
     while position < planned.size:
-        read.check(topic)
+        read.check()
         async with read.threads.reserve_read() as thread:
             data = bytes(await thread.run(planned.read, position, PIECE_BYTES))
         if not data:

@@ -49,7 +49,7 @@ async def get_metrics(request: HttpRequest) -> Response:
     if grant is not None:
         grant.check_rules()
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(ServiceCollector(request.service.service))
+    registry.register(ServiceCollector(request.context.service))
     page = generate_latest(registry)
     return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
 

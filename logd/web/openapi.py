@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -50,9 +51,9 @@ def _content(**schemas: Schema) -> Schema:
     return {"content": {types[name]: {"schema": schema} for name, schema in schemas.items()}}
 
 
-def _operation(
-    summary: str, success: Schema, errors: tuple[str, ...], *parameters: Schema,
-    body: Schema | None = None, status: str = "200",
+def _route(
+    methods: tuple[str, ...], summary: str, success: Schema, errors: tuple[str, ...],
+    *parameters: Schema, body: Schema | None = None, status: str = "200",
 ) -> Schema:  # fmt: skip
     responses: Schema = {status: {"description": "Success", **success}}
     for code in errors:
@@ -62,7 +63,7 @@ def _operation(
         found["parameters"] = list(parameters)
     if body is not None:
         found["requestBody"] = {"required": True, **body}
-    return found
+    return dict.fromkeys(methods, found)
 
 
 _TEXT: Schema = {"type": "string"}
@@ -98,47 +99,33 @@ _READY = _content(json=_object(ready=_BOOLEAN, reasons=_array(_TEXT)))
 _MESSAGES = _content(text=_TEXT | {"minLength": 1}, ndjson=_BINARY, json={"minItems": 1})
 _RESULTS = _content(json=_object(took=_NUMBER, errors=_BOOLEAN, items=_array(_ANY)))
 
-
-def _get(summary: str, success: Schema, errors: tuple[str, ...], *parameters: Schema) -> Schema:
-    return {"get": _operation(summary, success, errors, *parameters)}
-
-
-def _bulk(*parameters: Schema) -> Schema:
-    body = _content(ndjson=_BINARY, json=_BINARY)
-    found = _operation("Elasticsearch bulk request", _RESULTS, _PUSH, *parameters, body=body)
-    return {"post": found, "put": found}
-
-
-def _refresh(*parameters: Schema) -> Schema:
-    summary = "For Elasticsearch clients; stored messages can be read at once"
-    found = _operation(summary, _content(json=_ANY), _READ, *parameters)
-    return {"get": found, "post": found}
-
-
-def _upload(*parameters: Schema) -> Schema:
-    summary, success = "Journal entries from systemd-journal-upload", _object(messages=_NUMBER)
-    body = _content(octets=_BINARY)
-    return {"post": _operation(summary, _content(json=success), _PUSH, *parameters, body=body)}
-
+_get, _post = partial(_route, ("get",)), partial(_route, ("post",))
+_upload = partial(
+    _post, "Journal entries from systemd-journal-upload", _content(json=_object(messages=_NUMBER)),
+    _PUSH, body=_content(octets=_BINARY),
+)  # fmt: skip
+_bulk = partial(
+    _route, ("post", "put"), "Elasticsearch bulk request", _RESULTS, _PUSH,
+    body=_content(ndjson=_BINARY, json=_BINARY),
+)  # fmt: skip
+_refresh = partial(
+    _route, ("get", "post"), "For Elasticsearch clients; stored messages can be read at once",
+    _content(json=_ANY), _READ,
+)  # fmt: skip
 
 PATHS: dict[str, Schema] = {
-    "/log": {
-        "post": _operation(
-            "Commands of the line protocol; the response contains their replies",
-            _content(octets=_BINARY), ("400", "401", "403"), body=_content(octets=_BINARY),
-        )
-    },
+    "/log": _post(
+        "Commands of the line protocol; the response contains their replies",
+        _content(octets=_BINARY), ("400", "401", "403"), body=_content(octets=_BINARY),
+    ),
     "/topics": _get(
         "List topics", _content(json=_array(_ROW)), _READ, _parameter("glob", "query", _TEXT)
     ),
-    "/topics/{topic}": {
-        "get": _operation("One topic", _content(json=_ANY), (*_READ, "404"), _TOPIC),
-        "post": _operation(
-            "Store messages: each line, each element of a JSON array, or one JSON value",
-            _content(json=_PUSHED), (*_PUSH, "409"), _TOPIC,
-            _parameter("id", "query", _ID, "<producer>:<n>"), body=_MESSAGES,
-        ),
-    },
+    "/topics/{topic}": _get("One topic", _content(json=_ANY), (*_READ, "404"), _TOPIC) | _post(
+        "Store messages: each line, each element of a JSON array, or one JSON value",
+        _content(json=_PUSHED), (*_PUSH, "409"), _TOPIC,
+        _parameter("id", "query", _ID, "<producer>:<n>"), body=_MESSAGES,
+    ),
     "/topics/{topic}/messages": _get(
         "Read matching messages of a range", {}, (*_READ, "404", "416"), _TOPIC, *_QUERY
     ),
@@ -146,21 +133,17 @@ PATHS: dict[str, Schema] = {
         "Follow a topic with server-sent events", {}, (*_READ, "404", "416"),
         _TOPIC, *_QUERY[:6], _RESUME,
     ),
-    "/loki/api/v1/push": {
-        "post": _operation(
-            "Loki push request", {}, (*_PUSH, "415"), body=_content(json=_STREAMS), status="204"
-        )
-    },
+    "/loki/api/v1/push": _post(
+        "Loki push request", {}, (*_PUSH, "415"), body=_content(json=_STREAMS), status="204"
+    ),
     "/upload": _upload(),
     "/topics/{topic}/upload": _upload(_TOPIC),
     "/_bulk": _bulk(),
     "/{index}/_bulk": _bulk(_INDEX),
-    "/{index}/_doc": {
-        "post": _operation(
-            "Store one Elasticsearch document", _content(json=_ANY), _PUSH, _INDEX,
-            body=_content(json=_ANY), status="201",
-        )
-    },
+    "/{index}/_doc": _post(
+        "Store one Elasticsearch document", _content(json=_ANY), _PUSH, _INDEX,
+        body=_content(json=_ANY), status="201",
+    ),
     "/_refresh": _refresh(),
     "/{index}/_refresh": _refresh(_INDEX),
     "/_cat/health": _get("Readiness, for Elasticsearch clients", _content(text=_TEXT), _READ),

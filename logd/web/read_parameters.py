@@ -14,9 +14,9 @@ import re2
 
 from logd.batch import MAX_NUMBER
 from logd.errors import BadRequest
-from logd.web.batch_rendering import NDJSON, TEXT, RenderOptions
 from logd.wire.requests import At, Where, number, where
 
+TEXT, NDJSON, EVENTS = "text/plain; charset=utf-8", "application/x-ndjson", "text/event-stream"
 RAW = "application/vnd.logd.batches"
 LIMIT = 1000  # messages, by default
 MAX_PATTERN_BYTES = 1000
@@ -35,10 +35,6 @@ class ReadParameters:
     pattern: Any = None
     media_type: str = TEXT
     reports_progress: bool = False
-
-    @property
-    def options(self) -> RenderOptions:
-        return RenderOptions(self.topic, self.media_type, self.pattern)
 
 
 def parse_parameters(topic: str, query: dict[str, str], accept: str) -> ReadParameters:

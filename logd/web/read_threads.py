@@ -77,6 +77,10 @@ class SearchClient:
         self.free = asyncio.Semaphore(1)
         self.searches = 0
 
+    @property
+    def is_idle(self) -> bool:
+        return not self.searches and not self.free.locked()
+
 
 class ReadThreads:
     def __init__(self) -> None:
@@ -84,21 +88,22 @@ class ReadThreads:
         self._reads = ThreadPool("logd-read", 1)
         self._searches = ThreadPool("logd-search", _SEARCH_THREADS)
         self._clients: dict[str, SearchClient] = {}
-        self._open = 0
 
     @contextmanager
     def search(self, name: str) -> Iterator[None]:
         """Lasts as long as a search of the client; Busy if there are too many."""
-        self._forget_idle_clients()
+        for idle in [name for name, client in self._clients.items() if client.is_idle]:
+            del self._clients[idle]
         client = self._clients.setdefault(name, SearchClient())
-        if client.searches >= CLIENT_SEARCHES or self._open >= SEARCHES:
-            subject = "you have" if client.searches >= CLIENT_SEARCHES else "the daemon has"
+        is_client_full = client.searches >= CLIENT_SEARCHES
+        if is_client_full or sum(one.searches for one in self._clients.values()) >= SEARCHES:
+            subject = "you have" if is_client_full else "the daemon has"
             raise Busy(f"{subject} too many open searches; retry when one of them has ended")
-        client.searches, self._open = client.searches + 1, self._open + 1
+        client.searches += 1
         try:
             yield
         finally:
-            client.searches, self._open = client.searches - 1, self._open - 1
+            client.searches -= 1
 
     def reserve_read(self) -> AbstractAsyncContextManager[ReservedThread]:
         return self._reads.reserve()
@@ -107,8 +112,3 @@ class ReadThreads:
         """Excludes other searches of the client until the call has ended, even if this search
         was cancelled."""
         return self._searches.reserve(self._clients[name].free)
-
-    def _forget_idle_clients(self) -> None:
-        for name, client in list(self._clients.items()):
-            if not client.searches and not client.free.locked():
-                del self._clients[name]

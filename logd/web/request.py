@@ -6,8 +6,9 @@ turns into one. This module imports no route.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from starlette.requests import Request
@@ -15,11 +16,12 @@ from starlette.requests import Request
 from logd.batch import NO_ID
 from logd.errors import BadRequest
 from logd.protocol import Budget
-from logd.web import request_body
+from logd.service import Service
 from logd.web.async_service import AsyncService
 from logd.web.batch_builder import PushBody
 from logd.web.message_stream import MessageStream
 from logd.web.read_threads import ReadThreads
+from logd.web.request_body import open_body
 from logd.wire.commands import Pushed
 from logd.wire.requests import Push, topic_name
 
@@ -30,7 +32,8 @@ _INLINE_BYTES = 8 * 1024  # parsed in 2 ms at most, so a thread would take longe
 class HttpContext(NamedTuple):
     """The parts of the daemon that all requests share."""
 
-    service: AsyncService
+    service: Service
+    is_stopping: Callable[[], bool]
     budget: Budget
     threads: ReadThreads
     streams: set[MessageStream]  # being sent
@@ -40,7 +43,8 @@ class HttpRequest(Request):
     def __init__(self, request: Request, context: HttpContext) -> None:
         super().__init__(request.scope, request.receive)
         self.context = context
-        self.service = context.service.by(request.scope.get("grant"))  # with the client's rights
+        grant = request.scope.get("grant")
+        self.service = AsyncService(context.service, grant, context.is_stopping)
 
     @property
     def topic(self) -> str:
@@ -48,19 +52,15 @@ class HttpRequest(Request):
         return topic_name(self.path_params["topic"].encode("utf-8", "replace"))
 
     @property
-    def client_address(self) -> str:
-        return self.client.host if self.client else ""
-
-    @property
     def max_batch_bytes(self) -> int:
-        return self.service.service.config.max_batch_bytes
+        return self.context.service.config.max_batch_bytes
 
-    def open_body(self) -> AbstractAsyncContextManager[bytes]:
-        """The whole body, decompressed; its memory is returned to the budget at the end."""
-        context = self.context
-        return request_body.open_body(
-            self, self.max_batch_bytes, context.budget, context.service.compute
-        )
+    @asynccontextmanager
+    async def parse_body(self, parse: Callable[[bytes], T]) -> AsyncIterator[T]:
+        """The parsed body; the memory of the body is returned to the budget at the end."""
+        budget, compute = self.context.budget, self.service.compute
+        async with open_body(self, self.max_batch_bytes, budget, compute) as body:
+            yield await self.parse(body, partial(parse, body))
 
     async def parse(self, body: bytes, work: Callable[[], T]) -> T:
         """Run `work`, which parses the body: on a thread unless the body is small."""

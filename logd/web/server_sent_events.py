@@ -12,12 +12,10 @@ from starlette.responses import Response
 
 from logd.batch import MAX_NUMBER
 from logd.errors import OutOfRange
-from logd.web.batch_rendering import EVENTS
-from logd.web.message_stream import READ_BYTES, ClientRead
+from logd.web.message_stream import ClientRead
 from logd.web.messages import client_read, stream_response
-from logd.web.read_parameters import ReadParameters, parse_parameters
+from logd.web.read_parameters import EVENTS, ReadParameters, parse_parameters
 from logd.web.request import HttpRequest
-from logd.wire.read_state import ReadState
 from logd.wire.requests import Read, number
 
 KEEP_ALIVE_MS = 15_000
@@ -32,38 +30,30 @@ async def get_events(request: HttpRequest) -> Response:
     last = request.headers.get("last-event-id")
     if last:
         parameters.start = number(last.encode("ascii", "replace"), "Last-Event-ID") + 1
-    read = client_read(request)
-    await _check_start(read, parameters, is_resumed=last is not None)
+    await _check_start(request, parameters, is_resumed=last is not None)
     if request.method == "HEAD":
         return Response(media_type=EVENTS, headers=_HEADERS)
-    events = _render_events(read, parameters, or_first=last is not None)
+    events = _render_events(client_read(request, parameters), or_first=last is not None)
     return await stream_response(request, parameters, events, _HEADERS)
 
 
-async def _check_start(read: ClientRead, parameters: ReadParameters, is_resumed: bool) -> None:
+async def _check_start(request: HttpRequest, parameters: ReadParameters, is_resumed: bool) -> None:
     """A client that reconnects may resume after messages that have expired."""
-    stats = await read.service.stats(parameters.topic)
+    stats = await request.service.stats(parameters.topic)
     start = parameters.start
-    read.service.check(Read(parameters.topic, start, 1))
+    request.service.check(Read(parameters.topic, start, 1))
     first, next_ = int(stats["first"]), int(stats["next"])
     if isinstance(start, int) and (start > next_ or (start < first and not is_resumed)):
         raise OutOfRange(f"first={first} next={next_}")
 
 
-async def _render_events(
-    read: ClientRead, parameters: ReadParameters, or_first: bool
-) -> AsyncGenerator[bytes, None]:
+async def _render_events(read: ClientRead, or_first: bool) -> AsyncGenerator[bytes, None]:
     """Until the client disconnects, or until the end that it requested."""
-    reading = ReadState(
-        parameters.topic, start=parameters.start, until=parameters.until,
-        until_ms=parameters.until_ms, follow=True, or_first=or_first,
-        read_bytes=READ_BYTES, on_gap=read.gaps.append, wait_ms=KEEP_ALIVE_MS,
-    )  # fmt: skip
-    with read.open(parameters.options):
+    with read.open(wait_ms=KEEP_ALIVE_MS, or_first=or_first):
         yield b"retry: 1000\n\n"
         sent_at_s = time.monotonic()
-        while read.has_more(reading):
-            piece = await read.render(reading, parameters.options, MAX_NUMBER)
+        while read.has_more:
+            piece = await read.render(MAX_NUMBER)
             out, now_s = piece.out, time.monotonic()
             if not out and now_s - sent_at_s >= KEEP_ALIVE_MS / 1000:
                 # A comment prevents proxies from closing an idle connection.

@@ -44,5 +44,6 @@ async def get_readiness(request: HttpRequest) -> Response:
 
 def not_ready(request: HttpRequest) -> list[str]:
     """The reasons why a push would be refused."""
-    service = request.context.service
-    return service.service.not_ready() + (["the daemon is stopping"] if service.stopping else [])
+    context = request.context
+    stopping = ["the daemon is stopping"] if context.is_stopping() else []
+    return context.service.not_ready() + stopping

@@ -12,15 +12,12 @@ from logd.batch import LINES, SIZED, body_sum, compress, encode_body, encode_hea
 from logd.web import batch_rendering
 from logd.web.async_service import Planned
 from logd.web.batch_rendering import (
-    EVENTS,
-    NDJSON,
     PIECE_BYTES,
-    TEXT,
     BatchRenderer,
     ReadPosition,
     RendererCache,
-    RenderOptions,
 )
+from logd.web.read_parameters import EVENTS, NDJSON, TEXT, ReadParameters
 from logd.wire.read_state import Gap, ReadState, Rewind
 
 VALUES = [
@@ -44,7 +41,7 @@ def batches(values: list[bytes], per_batch: int, compressed: bool) -> bytes:
 class Client:
     """Reads all of `data` by steps, and may drop its walk after any of them."""
 
-    def __init__(self, data: bytes, count: int, options: RenderOptions, limit: int) -> None:
+    def __init__(self, data: bytes, count: int, options: ReadParameters, limit: int) -> None:
         self.data, self.count, self.options, self.limit = data, count, options, limit
         self.pieces: list[bytes] = []
         self.steps = 0
@@ -75,7 +72,7 @@ class Client:
         return BatchRenderer(planned, reader, self.options, place, left, verified, gaps)
 
 
-def expected(options: RenderOptions, limit: int) -> bytes:
+def expected(options: ReadParameters, limit: int) -> bytes:
     chosen = [
         (offset, value)
         for offset, value in enumerate(VALUES)
@@ -94,7 +91,7 @@ def expected(options: RenderOptions, limit: int) -> bytes:
     return repr(objects).encode()
 
 
-def as_expected(out: bytes, options: RenderOptions) -> bytes:
+def as_expected(out: bytes, options: ReadParameters) -> bytes:
     if options.media_type == TEXT:
         return out
     lines = out.decode().splitlines()
@@ -121,7 +118,7 @@ def test_the_same_output_wherever_a_walk_is_dropped(
     form: str, compressed: bool, pattern: re.Pattern[bytes] | None, limit: int, per_batch: int
 ) -> None:
     data = batches(VALUES, per_batch, compressed)
-    options = RenderOptions("app", form, pattern)
+    options = ReadParameters("app", media_type=form, pattern=pattern)
     for drops in ([], [1, 2], [0, 1, 2]):
         client = Client(data, len(VALUES), options, limit)
         assert as_expected(client.read(drops), options) == expected(options, limit)
@@ -129,7 +126,7 @@ def test_the_same_output_wherever_a_walk_is_dropped(
 
 
 def test_a_step_ends_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client(batches(VALUES, 500, False), len(VALUES), RenderOptions("app", TEXT), 1 << 40)
+    client = Client(batches(VALUES, 500, False), len(VALUES), ReadParameters("app"), 1 << 40)
     monkeypatch.setattr("logd.web.batch_rendering.time.monotonic", iter(range(1 << 30)).__next__)
     monkeypatch.setattr(batch_rendering, "STEP_S", 2)
     client.read([])
@@ -139,7 +136,7 @@ def test_a_step_ends_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_walks_of_idle_clients_are_dropped() -> None:
     data = batches([b"x" * 300_000], 1, False)
     kept = RendererCache(limit_bytes=2 << 20)
-    owners = [Client(data, 1, RenderOptions("app", NDJSON), 1) for _ in range(5)]
+    owners = [Client(data, 1, ReadParameters("app", media_type=NDJSON), 1) for _ in range(5)]
     for owner in owners:
         walk = owner.walk(ReadPosition(0), 1, 0)
         walk.step()
@@ -151,7 +148,7 @@ def test_the_largest_walk_is_kept_if_it_is_alone() -> None:
     """Else each of its steps would start anew."""
     data = batches([b"x" * 300_000], 1, False)
     kept, owner = RendererCache(limit_bytes=1000), object()
-    walk = Client(data, 1, RenderOptions("app", NDJSON), 1).walk(ReadPosition(0), 1, 0)
+    walk = Client(data, 1, ReadParameters("app", media_type=NDJSON), 1).walk(ReadPosition(0), 1, 0)
     walk.step()
     kept.put(owner, walk)
     assert kept.take(owner) is walk

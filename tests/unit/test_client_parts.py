@@ -120,7 +120,7 @@ def test_a_place_is_saved_once_and_not_too_often() -> None:
     progress.commit(4)
     assert not progress.is_due(10.0 + SAVE_S / 2)
     assert progress.is_due(10.0 + SAVE_S)
-    progress.put_off(11.0)
+    progress.postpone(11.0)
     assert not progress.is_due(11.0)
     assert progress.is_due(11.0 + SAVE_S)
     progress.saved(4, 12.0)

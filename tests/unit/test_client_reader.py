@@ -45,6 +45,10 @@ class Log(Client):
         self.sent: list[Read | int] = []
         self.due: deque[Read | int] = deque()
 
+    @property
+    def in_flight(self) -> int:
+        return len(self.due)
+
     def send(self, command: Command[Any]) -> None:
         (request,) = Parser(1 << 20, Budget(1 << 20)).feed(command.line)
         assert isinstance(request, Read | Tail)

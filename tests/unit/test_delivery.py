@@ -14,7 +14,7 @@ from logd.batch import body_sum
 from logd.client.backoff import LONGEST_S
 from logd.client.delivery import Delivery, Failure
 from logd.client.spool import Spool
-from logd.client.unacked import TOO_BAD, TRY_LATER, UnackedBatch
+from logd.client.unacked import NEVER_ACCEPTED, TRY_LATER, UnackedBatch
 from logd.errors import BY_CODE, BadRequest, Conflict, LogdError, NoSpace, OutOfOrder
 from logd.storage.producers import Producers, StoredId
 from logd.wire.addresses import ConnectionLost
@@ -22,7 +22,7 @@ from logd.wire.commands import Pushed
 from logd.wire.requests import Push
 from logd.wire.topic_identity import TopicIdentity
 
-RECOVERABLE = sorted(kind.code for kind in (*TRY_LATER, *TOO_BAD))
+RECOVERABLE = sorted(kind.code for kind in (*TRY_LATER, *NEVER_ACCEPTED))
 CUT = ConnectionLost("it was cut")
 
 
@@ -104,7 +104,7 @@ class Model:
             return
         push = self.asked.popleft()
         is_known = any(body == push.body for _, body in self.log)
-        if code is not None and not (is_known and issubclass(BY_CODE[code], TOO_BAD)):
+        if code is not None and not (is_known and issubclass(BY_CODE[code], NEVER_ACCEPTED)):
             self.replies.append(BY_CODE[code]("told to"))
             if BY_CODE[code].closes:
                 self.asked.clear()  # it receives nothing more

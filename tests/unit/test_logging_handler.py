@@ -262,7 +262,7 @@ def test_no_other_writer_can_be_had(
 
     writer.failure = TopicLimit("enough")
     log(handler, "1")
-    monkeypatch.setattr(handler_module, "Writer", fail)
+    monkeypatch.setattr(handler, "_make_writer", fail)
     clock.now_s += dropping_writer.REOPEN_S
     log(handler, "2", "3")
     assert (counts(handler), handler.errors) == ((3, 0, 3, 0), 2)

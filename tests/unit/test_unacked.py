@@ -7,17 +7,16 @@ import pytest
 from logd.batch import body_sum
 from logd.client.unacked import (
     MAX_IN_FLIGHT,
-    TOO_BAD,
+    NEVER_ACCEPTED,
     TRY_LATER,
-    Clash,
-    Forgotten,
-    Hopeless,
-    Later,
+    BatchesLost,
+    NumberReused,
     Outcome,
     PushRefused,
-    PushStored,
+    RetryLater,
     UnackedBatch,
     UnackedBatches,
+    WriterRefused,
 )
 from logd.errors import (
     BY_CODE,
@@ -34,7 +33,7 @@ from logd.errors import (
 from logd.wire.commands import Pushed
 from logd.wire.requests import Push
 
-RECOVERABLE = sorted(kind.code for kind in (*TRY_LATER, *TOO_BAD))
+RECOVERABLE = sorted(kind.code for kind in (*TRY_LATER, *NEVER_ACCEPTED))
 FINAL = sorted(set(BY_CODE) - set(RECOVERABLE) - {"out-of-order", "conflict"})
 
 
@@ -60,7 +59,8 @@ def pending(outbox: UnackedBatches) -> list[str]:
 def test_the_first_on_a_connection_travels_alone() -> None:
     outbox = UnackedBatches("me", max_in_flight=3)
     assert sent(outbox, 6) == ["me:1"]
-    assert isinstance(outbox.answered(Pushed(0, 1)), PushStored)
+    assert outbox.answered(Pushed(0, 1)) is None
+    assert len(outbox) == 5
     assert pending(outbox) == ["me:2", "me:3", "me:4"]
     assert outbox.lost() is None
     assert pending(outbox) == ["me:2"]
@@ -89,8 +89,8 @@ def test_what_each_code_means_for_the_first_of_a_new_name(code: str) -> None:
     outbox = UnackedBatches()
     sent(outbox, 1)
     outcome = outbox.answered(BY_CODE[code]("last=0"))
-    kinds = {BadRequest: PushRefused, TooLarge: PushRefused, **dict.fromkeys(TRY_LATER, Later)}
-    assert type(outcome) is kinds.get(BY_CODE[code], Hopeless)
+    kinds = {BadRequest: PushRefused, TooLarge: PushRefused, **dict.fromkeys(TRY_LATER, RetryLater)}
+    assert type(outcome) is kinds.get(BY_CODE[code], WriterRefused)
 
 
 def after_three(*, is_shared: bool = False) -> UnackedBatches:
@@ -107,15 +107,15 @@ def after_three(*, is_shared: bool = False) -> UnackedBatches:
 @pytest.mark.parametrize(
     ("error", "is_shared", "kind", "keeps_name"),
     [
-        (OutOfOrder("last=3 strange"), False, Later, True),
-        (OutOfOrder("last=1 ..."), False, Forgotten, False),
-        (OutOfOrder("last=900 ..."), False, Clash, False),
-        (OutOfOrder("last=900 ..."), True, Hopeless, True),
-        (OutOfOrder("no number"), False, Clash, False),
-        (Conflict("another body"), False, Clash, False),
-        (Conflict("another body"), True, Hopeless, True),
+        (OutOfOrder("last=3 strange"), False, RetryLater, True),
+        (OutOfOrder("last=1 ..."), False, BatchesLost, False),
+        (OutOfOrder("last=900 ..."), False, NumberReused, False),
+        (OutOfOrder("last=900 ..."), True, WriterRefused, True),
+        (OutOfOrder("no number"), False, NumberReused, False),
+        (Conflict("another body"), False, NumberReused, False),
+        (Conflict("another body"), True, WriterRefused, True),
         (BadRequest("bad"), False, PushRefused, False),
-        (Busy("later"), False, Later, True),
+        (Busy("later"), False, RetryLater, True),
     ],
 )
 def test_numbers_that_are_not_due(
@@ -125,18 +125,18 @@ def test_numbers_that_are_not_due(
     outcome = outbox.answered(error)
     assert type(outcome) is kind
     assert (outbox.producer == "me") == keeps_name
-    if kind is Forgotten:
-        assert outcome == Forgotten(2, 3)
-    if kind in (Forgotten, Clash):
+    if kind is BatchesLost:
+        assert outcome == BatchesLost(2, 3)
+    if kind in (BatchesLost, NumberReused):
         assert pending(outbox) == [f"{outbox.producer}:4"]
 
 
 def test_a_daemon_that_is_never_content_is_hopeless() -> None:
     """Or each new name would be tried without end, as fast as the network allows."""
     outbox = after_three()
-    assert isinstance(outbox.answered(OutOfOrder("last=1")), Forgotten)
+    assert isinstance(outbox.answered(OutOfOrder("last=1")), BatchesLost)
     assert len(pending(outbox)) == 1
-    assert isinstance(outbox.answered(OutOfOrder("last=1")), Hopeless)
+    assert isinstance(outbox.answered(OutOfOrder("last=1")), WriterRefused)
 
 
 def test_a_refusal_is_told_when_those_behind_it_are_answered_too() -> None:
@@ -165,7 +165,7 @@ def test_a_batch_stored_behind_a_refused_one_is_the_end() -> None:
     pending(outbox)
     outbox.answered(NoSpace("full"))
     outcome = outbox.answered(Pushed(1, 1))
-    assert isinstance(outcome, Hopeless)
+    assert isinstance(outcome, WriterRefused)
     assert isinstance(outcome.error, Internal)
 
 
@@ -173,7 +173,7 @@ def test_a_batch_stored_behind_a_refused_one_is_the_end() -> None:
 def test_what_is_final(code: str) -> None:
     outbox = after_three()
     error = BY_CODE[code]("never")
-    assert outbox.answered(error) == Hopeless(error)
+    assert outbox.answered(error) == WriterRefused(error)
 
 
 def test_giving_up_hands_back_what_is_left() -> None:
@@ -192,5 +192,5 @@ def test_bounds(max_in_flight: int) -> None:
 def test_topic_limit_is_for_the_whole_writer() -> None:
     outbox = UnackedBatches("me")
     sent(outbox, 1)
-    assert isinstance(outbox.answered(TopicLimit("x")), Hopeless)
+    assert isinstance(outbox.answered(TopicLimit("x")), WriterRefused)
     assert len(outbox) == 1

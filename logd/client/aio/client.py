@@ -48,13 +48,13 @@ class AsyncClient(AsyncClientCommands):
 
     async def close(self) -> None:
         if self._connection is not None:
-            self.hang_up()
+            self.abort()
             await asyncio.wait([self._connection.closed])
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         """Like `close`, without waiting for the end of the connection."""
         if self._connection is not None:
-            self._connection.hang_up()
+            self._connection.abort()
 
     async def __aenter__(self) -> Self:
         return await self.open()

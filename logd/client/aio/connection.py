@@ -49,7 +49,7 @@ async def connect(address: str, target: Target, timeout_s: float | None) -> Asyn
     except (OSError, UnicodeError) as error:
         raise nobody_at(address, error) from error
     if line:
-        connection.introduce(line)
+        connection.authenticate(line)
     return connection
 
 
@@ -94,12 +94,12 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._watch()
         return future
 
-    def introduce(self, line: bytes) -> None:
+    def authenticate(self, line: bytes) -> None:
         """Send a token; if it is refused, all commands after it fail with that error."""
         future = self.send(commands.introduction(line))
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    def hang_up(
+    def abort(
         self, why: str = "this client closed it", failure: ConnectionLost | None = None
     ) -> None:
         """End it now. Commands that are due fail with ConnectionLost."""
@@ -129,18 +129,18 @@ class AsyncConnection(asyncio.BufferedProtocol):
             while self._end is None and (reply := self._replies.take()) is not None:
                 self._take(reply)
         except NotLogd as error:
-            self.hang_up(str(error), not_logd(self.address, str(error), error.speaks))
+            self.abort(str(error), not_logd(self.address, str(error), error.speaks))
         else:
             self._watch()
 
     def eof_received(self) -> None:
         middle = "" if self._replies.is_between else " in the middle of a reply"
-        self.hang_up(f"it closed the connection{middle}")
+        self.abort(f"it closed the connection{middle}")
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._end is None:
             self._take_rest()
-            self.hang_up(reason(error) if error else "it closed the connection")
+            self.abort(reason(error) if error else "it closed the connection")
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -160,15 +160,15 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._due.popleft()
         if isinstance(answer, LogdError):
             if isinstance(answer, Unauthorized):
-                self._turned_away(answer)
+                self._fail_all(answer)
             if not future.done():
                 future.set_exception(answer)
             if answer.closes:
-                self.hang_up(f"it closed the connection ({answer})")
+                self.abort(f"it closed the connection ({answer})")
         elif not future.done():
             future.set_result(answer)
 
-    def _turned_away(self, refusal: Unauthorized) -> None:
+    def _fail_all(self, refusal: Unauthorized) -> None:
         """All commands after it fail with this error, which says more than a lost connection."""
         due, self._due = self._due, deque()
         for _, future in due:
@@ -225,7 +225,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._is_late = True
             self._look_at(now_s + _GRACE_S)
         else:
-            self.hang_up(reason(_SILENCE))
+            self.abort(reason(_SILENCE))
 
     def _limit_s(self, timeout_s: float) -> float:
         return timeout_s + self._due[0][0].wait_ms / 1000

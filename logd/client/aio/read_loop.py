@@ -10,6 +10,7 @@ A subclass provides how one command is sent and its reply received, and how to p
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
@@ -17,8 +18,9 @@ from typing import Self, Unpack
 
 from logd.client.aio.client import AsyncClient
 from logd.client.aio.client_commands import find_identity
-from logd.client.aio.cursors import AsyncLocalCursor, AsyncSavedCursor, AsyncServerCursor
+from logd.client.aio.server_cursor import AsyncServerCursor
 from logd.client.backoff import RETRYABLE, RetryDeadline
+from logd.client.local_cursor import LocalCursor
 from logd.client.read_progress import ReadProgress
 from logd.errors import LogdError
 from logd.wire.addresses import ConnectionLost, Target
@@ -46,24 +48,20 @@ class AsyncReadLoop:
         self._client = target if isinstance(target, AsyncClient) else None
         self._patience_s, self._on_trouble = patience_s, on_trouble
         self._deadline = RetryDeadline(patience_s, monotonic())
-        self._cursor = self._make_cursor(cursor)
+        self._cursor: LocalCursor | AsyncServerCursor | None = None
+        if isinstance(cursor, Path):
+            self._cursor = LocalCursor(cursor, topic)
+        elif cursor is not None:
+            if self._target is None:
+                raise ValueError("a named cursor needs an address, not a Client that is in use")
+            self._cursor = AsyncServerCursor(self._target, topic, cursor)
         self._progress = ReadProgress(monotonic(), consumed)
-        self._resumed_at: int | None = None
+        self.resumed_at: int | None = None  # the offset that the cursor had, if there was one
         self._identity: TopicIdentity | None = None
-        self._is_reply_due = False
         self._batches: Iterator[Batch] = iter(())  # the rest of the current reply
         self._messages: Iterator[Message] = iter(())  # the rest of the current batch
         self._failure: Exception | None = None
-        self._is_busy = self._is_closed = False
-
-    def _make_cursor(self, cursor: str | Path | None) -> AsyncSavedCursor | None:
-        if cursor is None:
-            return None
-        if isinstance(cursor, Path):
-            return AsyncLocalCursor(cursor, self._state.topic)
-        if self._target is None:
-            raise ValueError("a named cursor needs an address, not a Client that is in use")
-        return AsyncServerCursor(self._target, self._state.topic, cursor)
+        self._is_busy = self._is_closed = self._is_interrupted = False
 
     async def open(self) -> Self:
         """Connect, and load the cursor; ConnectionLost if no server answers."""
@@ -71,11 +69,7 @@ class AsyncReadLoop:
         try:
             if self._client is None:
                 await self._connect()
-            found = None if self._cursor is None else await self._cursor.load()
-            if found is not None:
-                self._state.go_on(*found)
-                self._progress.found(found[0])
-                self._resumed_at = found[0]
+            await self._load_cursor()
         except BaseException:
             await self._end()
             raise
@@ -101,11 +95,6 @@ class AsyncReadLoop:
     def next_offset(self) -> int | None:
         """The start of the reply after the current one; None before the first."""
         return self._state.where if isinstance(self._state.where, int) else None
-
-    @property
-    def resumed_at(self) -> int | None:
-        """The offset that the cursor had; None without a cursor, or for a new one."""
-        return self._resumed_at
 
     # -- messages -------------------------------------------------------------------------------
 
@@ -166,10 +155,8 @@ class AsyncReadLoop:
             if self._client is None:
                 await self._connect()
             if not self._is_reply_due:
-                self._ask(self._state.ask())
-            await self._wait_for_reply()
-            self._is_reply_due = False
-            reply = self._take_reply()
+                self._send(self._state.ask())
+            reply = await self._receive()
         except RETRYABLE as error:
             await self._recover(error)
             return None
@@ -180,15 +167,11 @@ class AsyncReadLoop:
         self._state.arrived(reply)
         return reply
 
-    def _ask(self, command: Command[Batches]) -> None:
-        self._send(command)
-        self._is_reply_due = True
-
     def _ask_ahead(self, messages: int) -> None:
         try:
-            self._ask(self._state.ask(messages))
+            self._send(self._state.ask(messages))
         except ConnectionLost:
-            self._hang_up()  # the reply that has arrived is used first
+            self._disconnect()  # the reply that has arrived is used first
 
     # -- the connection ---------------------------------------------------------------------------
 
@@ -198,7 +181,7 @@ class AsyncReadLoop:
         try:
             self._identity = await find_identity(client, self._state.topic)
         except BaseException:
-            client.hang_up()
+            client.abort()
             raise
         self._client = client
         self._state.connected(self._identity)
@@ -208,23 +191,23 @@ class AsyncReadLoop:
         if self._target is None or self._is_interrupted:
             raise error
         if isinstance(error, ConnectionLost):
-            self._hang_up()
+            self._disconnect()
         if self._state.is_time_up:
             self._deadline.end_within(PATIENCE_S)
         pause_s = self._deadline.pause_s(error, monotonic())
         self._on_trouble(error)
         await self._pause(pause_s, error)
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         self._drop_reply()
         if self._client is not None and self._target is not None:
-            self._client.hang_up()
-        self._client, self._is_reply_due = None, False
+            self._client.abort()
+        self._client = None
 
     async def _end(self) -> None:
         self._drop_reply()
         try:
-            if self._cursor is not None:
+            if isinstance(self._cursor, AsyncServerCursor):
                 await self._cursor.close()
         finally:
             if self._target is not None and self._client is not None:
@@ -233,15 +216,12 @@ class AsyncReadLoop:
     def _send(self, command: Command[Batches]) -> None:
         raise NotImplementedError
 
-    async def _wait_for_reply(self) -> None:
-        """Until `_take_reply` returns without waiting."""
-
-    def _take_reply(self) -> Batches:
+    @property
+    def _is_reply_due(self) -> bool:
         raise NotImplementedError
 
-    @property
-    def _is_interrupted(self) -> bool:
-        return False
+    async def _receive(self) -> Batches:
+        raise NotImplementedError
 
     def _drop_reply(self) -> None:
         """The reply that is due is not needed."""
@@ -250,6 +230,17 @@ class AsyncReadLoop:
         raise NotImplementedError
 
     # -- the cursor -----------------------------------------------------------------------------
+
+    async def _load_cursor(self) -> None:
+        offset, identity = None, None
+        if isinstance(self._cursor, LocalCursor):
+            offset, identity = self._cursor.load() or (None, None)
+        elif self._cursor is not None:
+            offset = await self._cursor.load()
+        if offset is not None:
+            self._state.go_on(offset, identity)
+            self._progress.found(offset)
+            self.resumed_at = offset
 
     async def commit(self, offset: int | None = None) -> None:
         """Save the cursor: everything before `offset`, or all that was returned, is processed."""
@@ -264,7 +255,7 @@ class AsyncReadLoop:
             try:
                 await self._save()
             except RETRYABLE as error:
-                self._progress.put_off(monotonic())
+                self._progress.postpone(monotonic())
                 self._on_trouble(error)
 
     async def _count_as_read(self) -> None:
@@ -274,6 +265,10 @@ class AsyncReadLoop:
 
     async def _save(self) -> None:
         offset = self._progress.unsaved()
-        if offset is not None and self._cursor is not None:
-            await self._cursor.save(offset, self._identity)
-            self._progress.saved(offset, monotonic())
+        if offset is None:
+            return
+        if isinstance(self._cursor, LocalCursor):
+            await asyncio.to_thread(self._cursor.save, offset, self._identity)  # it syncs
+        elif self._cursor is not None:
+            await self._cursor.save(offset)
+        self._progress.saved(offset, monotonic())

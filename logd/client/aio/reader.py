@@ -48,13 +48,15 @@ class AsyncReader(AsyncReadLoop):
             raise RuntimeError("write `async with Reader(...)`, or await open() first")
         self._reply = self._client.send(command)
 
-    async def _wait_for_reply(self) -> None:
-        assert self._reply is not None
-        await asyncio.wait([self._reply])  # does not cancel the reply when it is cancelled
+    @property
+    def _is_reply_due(self) -> bool:
+        return self._reply is not None
 
-    def _take_reply(self) -> Batches:
-        reply, self._reply = self._reply, None
+    async def _receive(self) -> Batches:
+        reply = self._reply
         assert reply is not None
+        await asyncio.wait([reply])  # does not cancel the reply when it is cancelled
+        self._reply = None
         return reply.result()
 
     def _drop_reply(self) -> None:

@@ -14,44 +14,29 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from logd.client.aio.client import AsyncClient
 from logd.client.aio.client_commands import find_identity
 from logd.client.delivery import Delivery, Failure, closed
-from logd.client.spool import Spool
 from logd.client.unacked import UnackedBatch
 from logd.errors import Internal, LogdError
 from logd.wire import commands
-from logd.wire.addresses import ConnectionLost, Target, lost
+from logd.wire.addresses import ConnectionLost, lost
 from logd.wire.commands import Pushed
 from logd.wire.topic_identity import TopicIdentity
 
 
-class AsyncSenderOwner(Protocol):
-    """The writer."""
-
-    def add_due(self) -> None:
-        """Add the batch that is due, if there is room for it now."""
-
-    def failed(self, error: Failure) -> None: ...
-
-
 class AsyncSender:
+    """`add_due()` adds the batch that is due, if there is room for it; `failed(error)` follows the
+    writer's failure, and its end."""
+
     def __init__(
-        self,
-        delivery: Delivery,
-        owner: AsyncSenderOwner,
-        *,
-        target: Target,
-        topic: str,
-        spool: Spool | None,
-        uses_thread: bool,
-        timeout_s: float,
-    ) -> None:
-        self._delivery, self._owner, self._spool = delivery, owner, spool
-        self._target, self._topic, self._timeout_s = target, topic, timeout_s
-        self._uses_thread = uses_thread
+        self, delivery: Delivery, timeout_s: float,
+        add_due: Callable[[], None], failed: Callable[[Failure], None],
+    ) -> None:  # fmt: skip
+        self._delivery, self._timeout_s = delivery, timeout_s
+        self._add_due, self._failed, self._spool = add_due, failed, delivery.spool
         self._loop = asyncio.get_running_loop()
         self._client: AsyncClient | None = None
         self._connecting: asyncio.Task[tuple[AsyncClient, TopicIdentity | None]] | None = None
@@ -72,7 +57,7 @@ class AsyncSender:
 
     async def connect_now(self) -> None:
         """The first connection, for a program that wants an error if there is none."""
-        self._connected(*await self._dial())
+        self._connected(*await self._open_connection())
 
     def add(self, batch: UnackedBatch, note: str = "-") -> None:
         """OSError: a spool cannot store the batch, and it was not accepted."""
@@ -116,7 +101,7 @@ class AsyncSender:
                 self._exchange(self._loop.time())
                 if self._delivery.has_unforgotten:
                     await self._on_disk(self._delivery.forget_settled)
-                self._owner.add_due()
+                self._add_due()
                 self._publish()
             if self._delivery.failure is None:
                 self._append_at_s = 0.0
@@ -132,7 +117,7 @@ class AsyncSender:
         if not self._is_ending or task.cancelled() or task.exception() is not None:
             self._delivery.fail(closed())
         self._delivery.give_up(closed())
-        self._owner.failed(self._delivery.failure or closed())
+        self._failed(self._delivery.failure or closed())
         self._publish()
 
     async def _clean_up(self) -> None:
@@ -164,7 +149,7 @@ class AsyncSender:
     def _publish(self) -> None:
         """Tell the program what has happened."""
         if self._delivery.failure is not None:
-            self._owner.failed(self._delivery.failure)
+            self._failed(self._delivery.failure)
         for callback in self._delivery.take_callbacks():
             self._loop.call_soon(callback)  # what it raises must not end the task
         waiters, self._waiters = self._waiters, []
@@ -196,7 +181,7 @@ class AsyncSender:
             self._delivery.spooled(number, self._loop.time())
 
     async def _on_disk(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        if not self._uses_thread:
+        if self._spool is None or not self._spool.fsync:
             return call(*arguments)
         disk_call = self._disk_call = asyncio.ensure_future(asyncio.to_thread(call, *arguments))
         try:
@@ -218,15 +203,17 @@ class AsyncSender:
         if self._client is not None:
             self._send(self._client, now_s)
         elif self._connecting is None and self._delivery.wants_connection(now_s):
-            self._connecting = self._loop.create_task(self._dial(), name="logd-writer-connect")
+            self._connecting = self._loop.create_task(
+                self._open_connection(), name="logd-writer-connect"
+            )
             self._connecting.add_done_callback(self._wake)
 
-    async def _dial(self) -> tuple[AsyncClient, TopicIdentity | None]:
-        client = await AsyncClient(self._target, timeout_s=self._timeout_s).open()
+    async def _open_connection(self) -> tuple[AsyncClient, TopicIdentity | None]:
+        client = await AsyncClient(self._delivery.target, timeout_s=self._timeout_s).open()
         try:
-            return client, await find_identity(client, self._topic)
+            return client, await find_identity(client, self._delivery.topic)
         except BaseException:
-            client.hang_up()
+            client.abort()
             raise
 
     def _finish_connecting(
@@ -269,7 +256,7 @@ class AsyncSender:
 
     def _disconnect(self, error: ConnectionLost, now_s: float) -> None:
         if self._client is not None:
-            self._client.hang_up()
+            self._client.abort()
         self._client = None
         for reply in self._replies:
             reply.cancel()

@@ -15,13 +15,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Literal, Self
 
 from logd.client.aio.sender import AsyncSender
 from logd.client.batch_encoder import BatchEncoder
-from logd.client.delivery import Delivery, Failure, Loss, QueueFull
+from logd.client.delivery import Delivery, Failure, Loss
 from logd.client.message_append import EXCEEDED
 from logd.client.spool import Spool, open_spool
 from logd.client.unacked import Futures
@@ -39,6 +40,9 @@ class AsyncWriter:
 
     The options, counters and guarantees are those of the blocking Writer.
     """
+
+    _delivery: Delivery  # set by `open`, like `_sender`
+    _sender: AsyncSender
 
     def __init__(
         self,
@@ -65,13 +69,18 @@ class AsyncWriter:
         if batch_bytes < 1:
             raise ValueError("batch_bytes must be at least 1")
         addresses(target)
-        self._target, self._topic, self._timeout_s = target, checked_topic(topic), timeout_s
-        self._batch_bytes, self._linger_s = batch_bytes, linger_s or 0.0
-        self._full, self._queue_bytes, self._spool_bytes = full, queue_bytes, spool_bytes
-        self._on_loss, self._on_refused = on_loss, on_refused
-        self._producer, self._max_in_flight = producer, max_in_flight
-        self._spool_dir, self._spool_fsync = spool, spool_fsync
-        self._patience_s = PATIENCE_S if patience_s is None and spool is None else patience_s
+        self._topic, self._timeout_s = checked_topic(topic), timeout_s
+        self._batch_bytes, self._linger_s, self._full = batch_bytes, linger_s or 0.0, full
+        self._open_spool: Callable[[], Spool] | None = None
+        if spool is not None:
+            self._open_spool = partial(open_spool, spool, spool_bytes, fsync=spool_fsync)
+        self._make_delivery = partial(
+            Delivery, self._topic, target, producer=producer, max_in_flight=max_in_flight,
+            room_bytes=spool_bytes if spool else queue_bytes,
+            memory_bytes=queue_bytes if spool_fsync else 0,
+            patience_s=PATIENCE_S if patience_s is None and spool is None else patience_s,
+            on_loss=on_loss, on_refused=on_refused,
+        )  # fmt: skip
         self._connect_now = (connect or ("later" if spool else "now")) == "now"
         self._encoder = BatchEncoder(self._topic, compressed=compress)
         self._buffer: list[bytes] = []
@@ -80,64 +89,41 @@ class AsyncWriter:
         self._futures: Futures = []  # by place in the buffer
         self._timer: asyncio.TimerHandle | None = None
         self._is_overdue = False  # the linger time is over, and there was no room
-        self._delivery: Delivery | None = None
-        self._closed = False
+        self._is_open = self._closed = False
         self.dropped = 0
         self.spool: Spool | None = None
 
     async def open(self) -> Self:
         """Open the spool if there is one, and connect, now or in the background."""
-        if self._delivery is not None or self._closed:
+        if self._is_open or self._closed:
             raise RuntimeError("this Writer was opened before; make a new one")
-        if self._spool_dir is not None:
-            self.spool = await self._opened_spool(self._spool_dir)
+        if self._open_spool is not None:
+            self.spool = await _in_thread(self._open_spool)
         try:
-            delivery = Delivery(
-                self._topic, ", ".join(addresses(self._target)), asyncio.get_running_loop().time(),
-                spool=self.spool, producer=self._producer, max_in_flight=self._max_in_flight,
-                room_bytes=self._spool_bytes if self.spool else self._queue_bytes,
-                memory_bytes=self._queue_bytes if self._spool_fsync else 0,
-                patience_s=self._patience_s, on_loss=self._on_loss, on_refused=self._on_refused,
-            )  # fmt: skip
-            self._sender = AsyncSender(
-                delivery, self, target=self._target, topic=self._topic, spool=self.spool,
-                uses_thread=self._spool_fsync and self.spool is not None,
-                timeout_s=self._timeout_s,
-            )  # fmt: skip
+            now_s = asyncio.get_running_loop().time()
+            self._delivery = self._make_delivery(now_s, spool=self.spool)
+            self._sender = AsyncSender(self._delivery, self._timeout_s, self._add_due, self._failed)
             if self._connect_now:
                 await self._sender.connect_now()
         except BaseException:
             if self.spool is not None:
                 self.spool.close()
             raise
-        self._delivery = delivery
+        self._is_open = True
         self._sender.start()
         return self
 
-    async def _opened_spool(self, directory: Path) -> Spool:
-        """In a thread: everything that an earlier process has left there is read and checked."""
-        opening = asyncio.ensure_future(
-            asyncio.to_thread(open_spool, directory, self._spool_bytes, fsync=self._spool_fsync)
-        )
-        try:
-            return await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            await asyncio.wait([opening])
-            if opening.exception() is None:
-                opening.result().close()
-            raise
-
     @property
     def acknowledged(self) -> int:
-        return 0 if self._delivery is None else self._delivery.acknowledged
+        return self._delivery.acknowledged if self._is_open else 0
 
     @property
     def first_offset(self) -> int | None:
-        return None if self._delivery is None else self._delivery.first_offset
+        return self._delivery.first_offset if self._is_open else None
 
     @property
     def next_offset(self) -> int | None:
-        return None if self._delivery is None else self._delivery.next_offset
+        return self._delivery.next_offset if self._is_open else None
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -169,9 +155,9 @@ class AsyncWriter:
         """The same as `write` where nothing can wait: QueueFull where there is no room."""
         if type(message) is not bytes:
             raise TypeError(f"a message is bytes, not {type(message).__name__}")
-        delivery = self._check()
-        if not self._fit(delivery, message) and not self._is_dropped(1):
-            raise self._queue_full(delivery) from delivery.disk_error
+        self._check()
+        if not self._fit(message) and not self._is_dropped(1):
+            raise self._delivery.full_error()
 
     async def submit(self, message: bytes) -> int:
         """Write one message and wait until it is stored; its offset.
@@ -189,45 +175,43 @@ class AsyncWriter:
         """Queue one batch after everything written before. With a spool it is on disk on return."""
         if not messages:
             raise BadRequest("a batch holds at least one message")
-        delivery = self._check()
+        self._check()
         batch = self._encoder.encode(messages)
-        while delivery.is_full:
-            if not await self._waited(delivery, len(messages)):
+        while self._delivery.is_full:
+            if not await self._waited(len(messages)):
                 return
-        self._cut(delivery)
+        self._cut()
         self._sender.add(batch, note)
         await asyncio.sleep(0)  # a program that pushes without a pause must not starve the loop
         await self._sender.spooled(batch)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send what is buffered, and wait until everything written so far is acknowledged."""
-        delivery = self._check()
+        self._check()
         try:
             async with asyncio.timeout(timeout_s):
-                while not self._sent(delivery):
-                    await self._sender.changed()
-                    self._check()
-                last = delivery.last
-                while not delivery.is_settled(last):
-                    await self._sender.changed()
-                    self._check()
+                while not self._sent():
+                    await self._changed()
+                last = self._delivery.last
+                while not self._delivery.is_settled(last):
+                    await self._changed()
         except TimeoutError:
-            raise TimeoutError(delivery.describe_queue()) from None
+            raise TimeoutError(self._delivery.describe_queue()) from None
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Flush and end. After a failure: end, and raise the failure again.
 
         Batches may stay in a spool: without `timeout_s` it waits for them only CLOSE_S.
         """
-        if self._closed or self._delivery is None:
+        if self._closed or not self._is_open:
             self._closed = True
             return
-        if timeout_s is None and self._spool_dir is not None:
+        if timeout_s is None and self.spool is not None:
             timeout_s = CLOSE_S
         try:
             await self.flush(timeout_s)
         except TimeoutError:
-            if self._spool_dir is None or self._buffer:
+            if self.spool is None or self._buffer:
                 raise
         finally:
             self._closed, self._limit = True, EXCEEDED
@@ -254,39 +238,39 @@ class AsyncWriter:
 
     # -- the buffer -----------------------------------------------------------------------------
 
-    def _check(self) -> Delivery:
-        delivery = self._delivery
-        if delivery is not None and delivery.failure is not None:
+    def _check(self) -> None:
+        if self._is_open and self._delivery.failure is not None:
             # Without the old traceback, which would grow with every call.
-            raise delivery.failure.with_traceback(None)
+            raise self._delivery.failure.with_traceback(None)
         if self._closed:
             raise ValueError("this writer is closed")
-        if delivery is None:
+        if not self._is_open:
             raise RuntimeError("write `async with Writer(...)`, or await open() first")
-        return delivery
+
+    async def _changed(self) -> None:
+        await self._sender.changed()
+        self._check()
 
     async def _exceed_limit(
         self, message: bytes, future: asyncio.Future[int] | None = None
     ) -> None:
         """A write that starts or ends a batch."""
-        delivery = self._check()
+        self._check()
         was_empty = not self._buffer
-        while not self._fit(delivery, message, future):
-            if not await self._waited(delivery, 1):
+        while not self._fit(message, future):
+            if not await self._waited(1):
                 if future is not None:
-                    future.set_exception(self._queue_full(delivery))
+                    future.set_exception(self._delivery.full_error())
                 return
         if not was_empty or not self._buffer:
             await asyncio.sleep(0)  # a batch was queued
 
-    def _fit(
-        self, delivery: Delivery, message: bytes, future: asyncio.Future[int] | None = None
-    ) -> bool:
+    def _fit(self, message: bytes, future: asyncio.Future[int] | None = None) -> bool:
         """Buffer the message; False if a batch has to be queued first and there is no room."""
         size = len(message) + 1
         is_alone = size > self._batch_bytes
         ends_batch = is_alone or self._size + size > self._batch_bytes
-        if ends_batch and (delivery.is_full or not self._sent(delivery)):
+        if ends_batch and (self._delivery.is_full or not self._sent()):
             return False
         if not self._buffer:
             self._begin()
@@ -294,19 +278,18 @@ class AsyncWriter:
             self._futures.append((len(self._buffer), future))
         self._append(message)
         self._size += size
-        if is_alone and not self._sent(delivery):
+        if is_alone and not self._sent():
             self._empty()
             return False
         return True
 
-    async def _waited(self, delivery: Delivery, messages: int) -> bool:
+    async def _waited(self, messages: int) -> bool:
         """Wait for room; False if the messages were dropped instead."""
         if self._full == "raise":
-            raise self._queue_full(delivery) from delivery.disk_error
+            raise self._delivery.full_error()
         if self._is_dropped(messages):
             return False
-        await self._sender.changed()
-        self._check()
+        await self._changed()
         return True
 
     def _is_dropped(self, messages: int) -> bool:
@@ -314,24 +297,21 @@ class AsyncWriter:
             self.dropped += messages
         return self._full == "drop"
 
-    def _queue_full(self, delivery: Delivery) -> QueueFull:
-        return QueueFull(delivery.describe_queue())
-
     def _begin(self) -> None:
         self._limit = self._batch_bytes
         if self._linger_s:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._linger_s, self._lingered)
 
-    def _sent(self, delivery: Delivery) -> bool:
+    def _sent(self) -> bool:
         """Queue the buffer as a batch; False if the spool's disk refused it."""
         try:
-            self._cut(delivery)
+            self._cut()
         except OSError:
             return False
         return True
 
-    def _cut(self, delivery: Delivery) -> None:
+    def _cut(self) -> None:
         """Queue the buffer as a batch. OSError: the spool refused it, and it stays buffered."""
         if not self._buffer:
             return
@@ -352,21 +332,32 @@ class AsyncWriter:
             self._timer = None
 
     def _lingered(self) -> None:
-        delivery = self._delivery
-        if delivery is not None and self._buffer and delivery.failure is None:
-            self._is_overdue = delivery.is_full
-            if not self._is_overdue and not self._sent(delivery):
+        if self._buffer and self._delivery.failure is None:
+            self._is_overdue = self._delivery.is_full
+            if not self._is_overdue and not self._sent():
                 loop = asyncio.get_running_loop()
-                self._timer = loop.call_later(delivery.disk_retry_s or 0.0, self._lingered)
+                self._timer = loop.call_later(self._delivery.disk_retry_s or 0.0, self._lingered)
 
     # -- for the sender ---------------------------------------------------------------------------
 
-    def add_due(self) -> None:
+    def _add_due(self) -> None:
         if self._is_overdue:
             self._lingered()
 
-    def failed(self, error: Failure) -> None:
+    def _failed(self, error: Failure) -> None:
         for _, future in self._futures:
             if not future.done():
                 future.set_exception(error)
         self._empty()
+
+
+async def _in_thread(open_spool: Callable[[], Spool]) -> Spool:
+    """Everything that an earlier process has left in the spool is read and checked."""
+    opening = asyncio.ensure_future(asyncio.to_thread(open_spool))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        await asyncio.wait([opening])
+        if opening.exception() is None:
+            opening.result().close()
+        raise

@@ -423,11 +423,11 @@ def test_finalizers_may_log_in_the_writers_thread(daemon: Daemon) -> None:
     program = """
 import gc, threading
 from logd import Writer
-add_due = Writer.add_due
+add_due = Writer._add_due
 def collect_and_add(writer, now_s):
     gc.collect()
     return add_due(writer, now_s)
-Writer.add_due = collect_and_add
+Writer._add_due = collect_and_add
 gc.disable()
 handler = LogdHandler(address, "app", close_s=30, queue_bytes=1 << 30)
 logging.basicConfig(handlers=[handler], level="INFO")
