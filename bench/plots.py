@@ -1,7 +1,7 @@
 """Results as pictures. Matplotlib comes with the extra `bench`; without it there are no plots.
 
 Each picture has one question for a title. Bars are medians, thin lines reach from the least to the
-most that was seen; a contestant has the same color everywhere.
+most that was seen; a measurement has the same color everywhere.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _bars(pyplot: Any, title: str, results: Sequence[Result]) -> Any:
 
 
 def _rows(results: Sequence[Result]) -> Iterator[tuple[float, Result, str, Figures]]:
-    """The position, from the bottom up, and the style of each contestant; labelled once."""
+    """The position, from the bottom up, and the style of each measurement; labelled once."""
     colors, shown = Palette(), set[str]()
     for result, heights in zip(reversed(results), _heights(results), strict=True):
         for y, name in zip(heights, reversed(result.samples), strict=True):
@@ -164,7 +164,7 @@ def _name_rows(axes: Any, results: Sequence[Result]) -> None:
 
 
 def _latencies(pyplot: Any, results: Sequence[Result]) -> Any:
-    """p50, p99 and p99.9: one line per contestant and row."""
+    """p50, p99 and p99.9: one line per measurement and row."""
     height = sum(len(r.samples) + 1 for r in results)
     figure, axes = pyplot.subplots(figsize=(9, 1 + 0.25 * height))
     for y, result, name, style in _rows(results):
@@ -210,7 +210,7 @@ def _lines(pyplot: Any, title: str, unit: str, results: Sequence[Result]) -> Any
 
 
 def _series(results: Iterable[Result]) -> dict[str, list[tuple[float, Spread]]]:
-    """The points of each line, one line per contestant and kind of row."""
+    """The points of each line, one line per measurement and kind of row."""
     series: dict[str, list[tuple[float, Spread]]] = {}
     for result in results:
         point = result.row.point
@@ -222,7 +222,7 @@ def _series(results: Iterable[Result]) -> dict[str, list[tuple[float, Spread]]]:
 
 
 class Palette:
-    """Known contestants have a fixed color; others get one in turn."""
+    """Known names have a fixed color; others get one in turn."""
 
     def __init__(self) -> None:
         self._given: dict[str, str] = {}

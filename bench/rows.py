@@ -19,7 +19,7 @@ ROWS: tuple[Row, ...] = (
     *push_rows.ROWS,
     *read_rows.ROWS,
     *follow_rows.ROWS,
-    *daemon_rows.NEIGHBOURS,
+    *daemon_rows.STEADY_ROWS,
     *client_rows.ROWS,
     *http_rows.ROWS,
     *tls_rows.ROWS,
