@@ -1,4 +1,4 @@
-"""Rows about the daemon itself: its start, its memory, its tools, and clients beside a load."""
+"""Rows about the daemon itself: its start, its memory and its tools."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from bench import peers
 from bench.machine import resident_mb
 from bench.measure import LOGD, Measures, Opening, Row, Sample, Setting, Target
-from bench.processes import BenchError, checkout, environment, python, run_json
+from bench.processes import BenchError, checkout, environment, python
 from bench.programs import Load
-from bench.workloads import MESSAGE_BYTES, SETTLE_S, batches_for, measure_under_load, scratch
+from bench.workloads import MESSAGE_BYTES, batches_for, scratch
 
 PARTITIONS = 1000
 
@@ -103,34 +103,10 @@ def check(setting: Setting) -> Iterator[Measures]:
         yield {LOGD: scan}
 
 
-@contextmanager
-def beside_load(setting: Setting, mode: str) -> Iterator[Measures]:
-    """A steady client of another topic, alone and while 16 connections push, fsync=always."""
-    seconds = 2 * setting.sizes.seconds
-    load = Load(connections=16, message_bytes=MESSAGE_BYTES, seconds=seconds + 2 * SETTLE_S)
-    with scratch(setting) as place, peers.logd(place, "always") as peer:
-
-        def alone() -> Sample:
-            facts = run_json([python(), "-m", "bench.steady", mode, peer.address, str(seconds)])
-            return Sample(facts["p99_us"], facts)
-
-        loaded = partial(measure_under_load, setting, "logd", peer.port, load, alone)
-        yield {LOGD: loaded, "alone": alone}
-
-
-def _steady(mode: str, what: str) -> Row:
-    target = Target(3.0, at_most=True, beside="alone")
-    return Row(f"always-{mode}", what, "µs", partial(beside_load, mode=mode), target)
-
-
 def _at_most(name: str, what: str, unit: str, opening: Opening, bound: float) -> Row:
     return Row(f"start-{name}", what, unit, opening, Target(bound, at_most=True))
 
 
-STEADY_ROWS = (
-    _steady("writer", "p99 of a steady writer beside 16 who push, fsync always"),
-    _steady("reader", "p99 of a steady reader beside that"),
-)
 ROWS = (
     _at_most("ready", "start to ready line", "s", start_up, 0.6),
     _at_most("1000", "the same with 1,000 sealed partitions", "s", start_with_partitions, 1.0),

@@ -13,6 +13,7 @@ from functools import partial
 from bench import peers
 from bench.machine import allow_connections
 from bench.measure import LOGD, Measure, Measures, Point, Row, Sample, Setting, Skip, Target
+from bench.processes import python, run_json
 from bench.programs import Follow, Load
 from bench.servers import SERVERS, start_server
 from bench.workloads import MESSAGE_BYTES, SETTLE_S, measure_under_load, scratch
@@ -65,6 +66,21 @@ def latencies(
                 measure = partial(_under_load, setting, name, peer, measure)
             measures[name] = measure
         yield measures
+
+
+@contextmanager
+def beside_load(setting: Setting, mode: str) -> Iterator[Measures]:
+    """A steady client of another topic, alone and while 16 connections push, fsync=always."""
+    seconds = 2 * setting.sizes.seconds
+    load = Load(connections=16, message_bytes=MESSAGE_BYTES, seconds=seconds + 2 * SETTLE_S)
+    with scratch(setting) as place, peers.logd(place, "always") as peer:
+
+        def alone() -> Sample:
+            facts = run_json([python(), "-m", "bench.steady", mode, peer.address, str(seconds)])
+            return Sample(facts["p99_us"], facts)
+
+        loaded = partial(measure_under_load, setting, "logd", peer.port, load, alone)
+        yield {LOGD: loaded, "alone": alone}
 
 
 Shape = Callable[[str], Follow]
@@ -122,6 +138,11 @@ def _time(
     return Row(f"time-{name}", what, "µs", opening, target)
 
 
+def _steady(mode: str, what: str) -> Row:
+    target = Target(3.0, at_most=True, beside="alone")
+    return Row(f"always-{mode}", what, "µs", partial(beside_load, mode=mode), target)
+
+
 FOLLOW = "p50 from push to follower, alone; the echo's is its round trip"
 FOLLOW_TARGET = Target(2.0, at_most=True, beside="echo")
 ROWS = (
@@ -131,4 +152,6 @@ ROWS = (
     _time("push-always", "p50 of a push, alone, fsync always", "ack", "redis", fsync="always"),
     _time("follow", FOLLOW, "follow", "redis", "echo", target=FOLLOW_TARGET),
     _time("follow-load", "the same, beside 16 who push", "follow", "redis", loaded=True),
+    _steady("writer", "p99 of a steady writer beside 16 who push, fsync always"),
+    _steady("reader", "p99 of a steady reader beside that"),
 )

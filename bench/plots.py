@@ -114,8 +114,7 @@ def _aim(result: Result, target: Target) -> str:
 
 def _bars(pyplot: Any, title: str, results: Sequence[Result]) -> Any:
     """A horizontal group per row; dots if the axis is logarithmic."""
-    height = sum(len(r.samples) + 1 for r in results)
-    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.22 * height))
+    figure, axes = _row_axes(pyplot, title, results)
     values = [r.values(n).median for r in results for n in r.samples]
     spread_out = far_apart(values)
     for y, result, name, style in _rows(results):
@@ -127,11 +126,8 @@ def _bars(pyplot: Any, title: str, results: Sequence[Result]) -> Any:
         axes.plot([value.low, value.high], [y, y], color="black", linewidth=0.8)
         said = f"  {report.number(value.median, result.row.unit)}"
         axes.text(value.high, y, said, va="center", fontsize=7)
-    _name_rows(axes, results)
     _scale(axes.xaxis, values, axes.set_xscale)
     axes.margins(x=0.12)
-    axes.grid(axis="x", which="both", alpha=0.25)
-    axes.set_title(title)
     _legend(axes, results)
     return figure
 
@@ -155,30 +151,32 @@ def _heights(results: Sequence[Result]) -> Iterator[list[float]]:
         y += len(result.samples) + 0.8
 
 
-def _name_rows(axes: Any, results: Sequence[Result]) -> None:
+def _row_axes(pyplot: Any, title: str, results: Sequence[Result]) -> tuple[Any, Any]:
+    height = sum(len(r.samples) + 1 for r in results)
+    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.24 * height))
+    axes.set_title(title)
+    axes.grid(axis="x", which="both", alpha=0.25)
     middles = [sum(heights) / len(heights) for heights in _heights(results)]
     axes.set_yticks(middles, [result.row.name for result in reversed(results)])
     for heights in _heights(results):
         axes.axhspan(heights[0] - 0.6, heights[-1] + 0.6, color="#f3f3f3", zorder=0)
     axes.margins(y=0.02)
+    return figure, axes
 
 
 def _latencies(pyplot: Any, results: Sequence[Result]) -> Any:
     """p50, p99 and p99.9: one line per measurement and row."""
-    height = sum(len(r.samples) + 1 for r in results)
-    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.25 * height))
+    title = "How long a push takes, and until a follower has it"
+    figure, axes = _row_axes(pyplot, title, results)
     for y, result, name, style in _rows(results):
         found = [result.fact(name, fact) for fact in report.PERCENTILES]
         values = [v / 1000 for v in found if v is not None]
         axes.plot(values, [y] * len(values), linewidth=2, **style)
         for value, mark in zip(values, ("o", "|", ">"), strict=False):
             axes.plot([value], [y], mark, color=style["color"], markersize=7)
-    _name_rows(axes, results)
     axes.set_xscale("log")
     _plain_ticks(axes.xaxis, log=True)
-    axes.grid(axis="x", which="both", alpha=0.25)
     axes.set_xlabel("ms: p50 ●, p99 |, p99.9 ▶")
-    axes.set_title("How long a push takes, and until a follower has it")
     _legend(axes, results)
     return figure
 
