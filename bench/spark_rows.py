@@ -104,7 +104,7 @@ def splitting(setting: Setting) -> Iterator[Measures]:
         yield {LOGD: Skip(reason)}
         return
     with filled(setting) as (peer, topic, _):
-        from pyspark_logd.arrow_columns import SCHEMA
+        from pyspark_logd.arrow_batches import SCHEMA
         from pyspark_logd.batch_reader import BatchReader
         from pyspark_logd.options import read_options
 
