@@ -23,6 +23,7 @@ from logd.errors import DamagedBatch
 from logd.storage import disk
 from logd.storage.disk import File
 from logd.storage.index import BadIndex, Index, IndexEntry
+from logd.wire.offset_ranges import OffsetRange
 
 SEALED = 1 << 62  # `safe_to` of a partition that was synced completely
 _COPY_BYTES = 1 << 20
@@ -63,13 +64,6 @@ def merge_damages(damages: Sequence[Damage]) -> tuple[Damage, ...]:
     return tuple(result)
 
 
-class LostRange(NamedTuple):
-    """Offsets from `first` up to `next` whose loss was accepted: a gap batch replaces them."""
-
-    first: int
-    next: int
-
-
 @dataclass(frozen=True, slots=True)
 class RepairReport:
     """What was found in a topic and what was done. `messages` counts the readable ones."""
@@ -82,7 +76,7 @@ class RepairReport:
     quarantine: list[str] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
     filled: list[Damage] = field(default_factory=list)  # damages that were replaced by a gap
-    gaps: list[LostRange] = field(default_factory=list)  # from earlier repairs
+    gaps: list[OffsetRange] = field(default_factory=list)  # whose loss was accepted earlier
 
 
 @dataclass(slots=True)

@@ -9,7 +9,8 @@ from cli.output.stdout import ReportFormat, print_report
 from logd.wire.text import counted
 
 if TYPE_CHECKING:
-    from logd.repair import LostRange, RepairReport
+    from logd.repair import RepairReport
+    from logd.wire.offset_ranges import OffsetRange
 
 
 def print_reports(
@@ -39,9 +40,9 @@ def _texts(report: RepairReport, repaired: bool) -> Iterator[str]:
     yield from (f"saved a copy in quarantine/{copy}" for copy in report.quarantine)
 
 
-def _gap_text(gap: LostRange) -> str:
+def _gap_text(gap: OffsetRange) -> str:
     lost = counted(gap.next - gap.first, "message was", "messages were")
-    return f"gap at offsets {gap.first} to {gap.next - 1}: {lost} lost and accepted as lost"
+    return f"gap at offsets {gap}: {lost} lost and accepted as lost"
 
 
 def _as_object(report: RepairReport, repaired: bool) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logd.archive import daemon_topics
 from logd.archive.archive_job import Notify, StartSpark, decode_items, parallelize, read_ranges
+from logd.archive.daemon_topics import DaemonTopic
 from logd.archive.job_session import translated_errors
 from logd.archive.manifest import ArchivedFile, Manifest, ManifestState
 from logd.archive.object_stores import ArchiveStore
@@ -128,7 +129,7 @@ class History:
         return found
 
     def _found(
-        self, state: ManifestState, query: HistoryQuery, topics: list[daemon_topics.DaemonTopic]
+        self, state: ManifestState, query: HistoryQuery, topics: list[DaemonTopic]
     ) -> QuerySources:
         sources = select_topics(state, query.patterns, [topic.topic for topic in topics])
         files = [file for source in sources for file in query.window.files(state, source)]
@@ -140,11 +141,7 @@ class History:
         return found
 
     def _in_daemon(
-        self,
-        client: Client,
-        state: ManifestState,
-        topic: daemon_topics.DaemonTopic,
-        window: TimeWindow,
+        self, client: Client, state: ManifestState, topic: DaemonTopic, window: TimeWindow
     ) -> list[OffsetRange]:
         first = daemon_topics.offset_at(client, topic.topic, window.since_ms)
         next_ = min(topic.next, daemon_topics.offset_at(client, topic.topic, window.until_ms))
