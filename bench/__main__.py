@@ -88,7 +88,7 @@ def facts_of(setting: Setting) -> dict[str, str]:
             "client messages": f"{sizes.client_messages}, of others {sizes.peer_messages}",
             "small rows": f"{sizes.seconds:g} s after {sizes.warmup_s:g} s of warming up",
             "repetitions": f"{sizes.repeat}, in turn",
-            "fsync": "interval (redis everysec, nats and rabbitmq as they come), "
+            "fsync": "interval (redis everysec, nats and rabbitmq by default), "
             "in rows named always: always",
             "seed": str(setting.seed),
         }

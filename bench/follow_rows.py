@@ -148,10 +148,10 @@ FOLLOW_TARGET = Target(2.0, at_most=True, beside="echo")
 ROWS = (
     *(_fan(followers) for followers in (1, 100, 1000)),
     _time("push", "p50 of an acknowledged push, alone", "ack", "redis", "echo"),
-    _time("push-load", "the same, beside 16 who push", "ack", "redis", loaded=True),
+    _time("push-load", "the same, while 16 connections push", "ack", "redis", loaded=True),
     _time("push-always", "p50 of a push, alone, fsync always", "ack", "redis", fsync="always"),
     _time("follow", FOLLOW, "follow", "redis", "echo", target=FOLLOW_TARGET),
-    _time("follow-load", "the same, beside 16 who push", "follow", "redis", loaded=True),
-    _steady("writer", "p99 of a steady writer beside 16 who push, fsync always"),
-    _steady("reader", "p99 of a steady reader beside that"),
+    _time("follow-load", "the same, while 16 connections push", "follow", "redis", loaded=True),
+    _steady("writer", "p99 of a steady writer while 16 push, fsync always"),
+    _steady("reader", "p99 of a steady reader, the same load"),
 )

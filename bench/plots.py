@@ -1,7 +1,7 @@
-"""Results as pictures. Matplotlib comes with the extra `bench`; without it there are no plots.
+"""Draws plots of results. Matplotlib comes with the extra `bench`; without it there are no plots.
 
-Each picture has one question for a title. Bars are medians, thin lines reach from the least to the
-most that was seen; a measurement has the same color everywhere.
+Bars are medians, thin lines reach from the lowest to the highest value. A measurement has the same
+color in all plots.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Figures = dict[str, Any]
 
 BARS = {
     "push-small": (
-        "Pushes of 100 B a second",
+        "Pushes of 100 B per second",
         ("small-", "always-16x", "always-1x", "always-256x"),
     ),
-    "push-large": ("Batches of 4 and 64 KB: MB a second", ("push-", "always-64k", "always-4k")),
-    "clients": ("Python clients: messages a second", ("client-",)),
+    "push-large": ("Batches of 4 and 64 KB: MB per second", ("push-", "always-64k", "always-4k")),
+    "clients": ("Python clients: messages per second", ("client-",)),
 }
 LINES = {
-    "followers": ("Deliveries a second, by followers", "deliveries/s"),
-    "start": ("From start to ready, by the size of the log", "seconds"),
-    "memory-connections": ("Resident memory, by connections", "MB"),
-    "memory-topics": ("Resident memory, by topics", "MB"),
-    "age": ("What a 4 KB batch costs at the end of an old log", "µs a batch"),
+    "followers": ("Deliveries per second, by number of followers", "deliveries/s"),
+    "start": ("Start time, by size of the log", "seconds"),
+    "memory-connections": ("Resident memory, by number of connections", "MB"),
+    "memory-topics": ("Resident memory, by number of topics", "MB"),
+    "age": ("Cost of a 4 KB batch, by size of the log", "µs per batch"),
 }
 
 
@@ -99,8 +99,8 @@ def _targets(pyplot: Any, judged: Sequence[tuple[Result, Target]]) -> Any:
     axes.set_xscale("log")
     _plain_ticks(axes.xaxis, log=True)
     axes.grid(axis="x", which="both", alpha=0.25)
-    axes.set_xlabel("share of the target: right of the line it is met")
-    axes.set_title("What was aimed at, and what was reached")
+    axes.set_xlabel("share of the target, which is met to the right of the line")
+    axes.set_title("Results in relation to the targets")
     return figure
 
 
@@ -166,7 +166,7 @@ def _row_axes(pyplot: Any, title: str, results: Sequence[Result]) -> tuple[Any, 
 
 def _latencies(pyplot: Any, results: Sequence[Result]) -> Any:
     """p50, p99 and p99.9: one line per measurement and row."""
-    title = "How long a push takes, and until a follower has it"
+    title = "Latency of a push, and of its delivery to a follower"
     figure, axes = _row_axes(pyplot, title, results)
     for y, result, name, style in _rows(results):
         found = [result.fact(name, fact) for fact in report.PERCENTILES]

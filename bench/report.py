@@ -14,7 +14,7 @@ from bench.measure import LOGD, Result, Row, Sample, Spread, Target
 
 SATURATED_CPU = 0.95
 PERCENTILES = ("p50_us", "p99_us", "p999_us")
-HEADINGS = ("median", "p50/99/99.9 ms", "ratio", "least–most", "target", "met")
+HEADINGS = ("median", "p50/99/99.9 ms", "ratio", "range", "target", "met")
 
 
 def show(console: Console, results: Sequence[Result]) -> None:
@@ -33,7 +33,7 @@ def targets_met(results: Sequence[Result]) -> str:
 
 
 def notes(result: Result) -> list[str]:
-    found = [f"no figure beside {name}: {why}" for name, why in result.skipped.items()]
+    found = [f"no result for {name}: {why}" for name, why in result.skipped.items()]
     if result.failure:
         found.append(f"FAILED: {result.failure}")
     for name in result.samples:

@@ -78,7 +78,7 @@ def test_a_measurement_that_was_skipped_is_neither_met_nor_missed() -> None:
     result.skipped["redis-py"] = "no redis-server here"
     text = shown([result])
     assert "1 of 1 targets met" in text
-    assert "no figure beside redis-py: no redis-server here" in text
+    assert "no result for redis-py: no redis-server here" in text
 
 
 def test_a_row_that_fails_in_a_turn_keeps_the_turns_before_it() -> None:
