@@ -1,1 +1,1 @@
-"""How fast logd is beside its peers and beside the kernel, on this machine: `python -m bench`."""
+"""Measures logd against other servers and the kernel, on this machine: `python -m bench`."""

@@ -35,38 +35,22 @@ PIPED_WIDTH = 100  # without a terminal, rich would fold the table at 80
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure logd.")
-    parser.add_argument(
-        "--only",
-        metavar="PATTERN",
-        action="append",
-        help="a row, or all whose names start with or match this; may be repeated",
-    )
-    parser.add_argument("--full", action="store_true", help="include all combinations of pushes")
-    parser.add_argument("--list", action="store_true", help="list the rows and exit")
-    parser.add_argument("--quick", action="store_true", help="less work, one repetition")
-    parser.add_argument("--repeat", type=int, help="repetitions of each row (3; quick: 1)")
-    parser.add_argument("--seed", type=int, default=1774, help="seed of the message bytes")
-    parser.add_argument("--dir", type=Path, help="directory for data (build/bench)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples to this file")
-    parser.add_argument(
-        "--plots", type=Path, metavar="DIR", help="directory for plots (build/bench/plots)"
-    )
-    parser.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="write the results to this document"
-    )
-    parser.add_argument(
-        "--compare",
-        type=Path,
-        metavar="CHECKOUT",
-        help="measure logd alone, against logd of another checkout that has a .venv",
-    )
-    parser.add_argument(
-        "--stored",
-        type=Path,
-        metavar="FILE",
-        action="append",
-        help="show results that --json wrote, without measuring; may be repeated",
-    )
+    add = parser.add_argument
+    only = "a row, or all whose names start with or match this; may be repeated"
+    add("--only", metavar="PATTERN", action="append", help=only)
+    add("--full", action="store_true", help="include all combinations of pushes")
+    add("--list", action="store_true", help="list the rows and exit")
+    add("--quick", action="store_true", help="less work, one repetition")
+    add("--repeat", type=int, help="repetitions of each row (3; quick: 1)")
+    add("--seed", type=int, default=1774, help="seed of the message bytes")
+    add("--dir", type=Path, help="directory for data (build/bench)")
+    add("--json", type=Path, metavar="FILE", help="write all samples to this file")
+    add("--plots", type=Path, metavar="DIR", help="directory for plots (build/bench/plots)")
+    add("--markdown", type=Path, metavar="FILE", help="write the results to this document")
+    compare = "measure logd alone, against logd of another checkout that has a .venv"
+    add("--compare", type=Path, metavar="CHECKOUT", help=compare)
+    stored = "show results that --json wrote, without measuring; may be repeated"
+    add("--stored", type=Path, metavar="FILE", action="append", help=stored)
     return parser.parse_args(arguments)
 
 
@@ -104,7 +88,7 @@ def facts_of(setting: Setting) -> dict[str, str]:
             "client messages": f"{sizes.client_messages}, of others {sizes.peer_messages}",
             "small rows": f"{sizes.seconds:g} s after {sizes.warmup_s:g} s of warming up",
             "repetitions": f"{sizes.repeat}, in turn",
-            "fsync": "interval (redis everysec, nats and rabbitmq as they come), "
+            "fsync": "interval (redis everysec, nats and rabbitmq by default), "
             "in rows named always: always",
             "seed": str(setting.seed),
         }

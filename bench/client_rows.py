@@ -7,17 +7,18 @@ messages, since they are slower; messages per second are compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 
 from bench import peers, rabbitmq
-from bench.measure import LOGD, Contestants, Measure, Row, Sample, Setting, Skip, Target
+from bench.measure import LOGD, Measure, Measures, Row, Sample, Setting, Skip, Target
 from bench.processes import python, run_json
 from bench.servers import started
-from bench.workloads import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
+from bench.workloads import EVEN_BATCH, MESSAGE_BYTES, batches_for, scratch
 
 TOPIC = "clients"
 
@@ -26,12 +27,12 @@ BESIDE = (Target(40.0, beside="redis-py"), Target(100.0, beside="nats-py"))
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A client of another server, and the modes of its program, by contestant."""
+    """A client of another server, and the modes of its program, by measurement."""
 
     module: str
     library: str  # the Python package
     missing: Callable[[], str | None]  # why the server cannot run
-    serve: Callable[[Path], AbstractContextManager[peers.Peer]]
+    serve: Callable[[Path], peers.Serving]
     write_modes: Mapping[str, str]
     read_modes: Mapping[str, str]
     fill_mode: str
@@ -44,7 +45,7 @@ class Other:
 
 OTHERS = (
     Other(
-        "bench.redis_client",
+        "redis_client",
         "redis",
         peers.redis_missing,
         partial(peers.redis, appendfsync="everysec"),
@@ -53,7 +54,7 @@ OTHERS = (
         fill_mode="fill-hiredis",
     ),
     Other(
-        "bench.nats_client",
+        "nats_client",
         "nats",
         peers.nats_missing,
         peers.nats,
@@ -62,7 +63,7 @@ OTHERS = (
         fill_mode="write-core",
     ),
     Other(
-        "bench.rabbit_client",
+        "rabbit_client",
         "rstream",
         rabbitmq.missing,
         rabbitmq.rabbitmq,
@@ -74,87 +75,58 @@ OTHERS = (
 
 
 @contextmanager
-def writer(setting: Setting) -> Iterator[Contestants]:
-    turns = iter(range(10**6))
+def clients(setting: Setting, mode: str) -> Iterator[Measures]:
+    """Writers use a new topic for each turn. Readers read a topic that is written before."""
+    is_reading, turns = mode != "write", count()
     with scratch(setting) as place, ExitStack() as stack:
         ours = stack.enter_context(peers.logd(place, "interval"))
-        contestants: dict[str, Measure | Skip] = {
-            LOGD: lambda: _logd(setting, "write", ours, f"{TOPIC}-{next(turns)}")
-        }
-        for other in OTHERS:
-            contestants |= _beside(setting, other, place, stack, fill=False)
-        yield contestants
+        if is_reading:
+            total_bytes = setting.sizes.client_messages * MESSAGE_BYTES + EVEN_BATCH.batch_bytes
+            setting.programs.load("logd", ours.port, batches_for(total_bytes, EVEN_BATCH))
 
+        def measure() -> Sample:
+            topic = EVEN_BATCH.topic if is_reading else f"{TOPIC}-{next(turns)}"
+            messages = setting.sizes.client_messages
+            return run_client(setting, "python_client", mode, ours.address, topic, messages)
 
-@contextmanager
-def reader(setting: Setting, mode: str) -> Iterator[Contestants]:
-    """All read a topic from its start. It is written before the first turn."""
-    whole = replace(BATCH, batch_bytes=BATCH_BYTES // MESSAGE_BYTES * MESSAGE_BYTES)
-    total_bytes = setting.sizes.client_messages * MESSAGE_BYTES + whole.batch_bytes
-    with scratch(setting) as place, ExitStack() as stack:
-        ours = stack.enter_context(peers.logd(place, "interval"))
-        setting.programs.load("logd", ours.port, batches_for(total_bytes, whole))
-        contestants: dict[str, Measure | Skip] = {
-            LOGD: lambda: _logd(setting, mode, ours, whole.topic)
-        }
+        measures: dict[str, Measure | Skip] = {LOGD: measure}
         for other in OTHERS:
-            contestants |= _beside(setting, other, place, stack, fill=True)
-        yield contestants
+            measures |= _beside(setting, other, place, stack, is_reading)
+        yield measures
 
 
 def _beside(
-    setting: Setting, other: Other, place: Path, stack: ExitStack, *, fill: bool
+    setting: Setting, other: Other, place: Path, stack: ExitStack, is_reading: bool
 ) -> dict[str, Measure | Skip]:
-    """The contestants of another client, after writing the topic that they read."""
-    modes = other.read_modes if fill else other.write_modes
+    """The measurements of another client, after writing the topic that it reads."""
+    modes = other.read_modes if is_reading else other.write_modes
     peer = started(other.why_not, partial(other.serve, place), stack)
     if isinstance(peer, Skip):
         return dict.fromkeys(modes, peer)
-
-    def measure(mode: str) -> Sample:
-        return _run(setting, other.module, mode, peer, TOPIC, setting.sizes.peer_messages)
-
-    if fill:
-        measure(other.fill_mode)
-    return {name: partial(measure, mode) for name, mode in modes.items()}
-
-
-def _logd(setting: Setting, mode: str, peer: peers.Peer, topic: str) -> Sample:
-    messages = setting.sizes.client_messages
-    return _run(setting, "bench.python_client", mode, peer, topic, messages)
+    address, messages = peer.address, setting.sizes.peer_messages
+    if is_reading:
+        run_client(setting, other.module, other.fill_mode, address, TOPIC, messages)
+    return {
+        name: partial(run_client, setting, other.module, mode, address, TOPIC, messages)
+        for name, mode in modes.items()
+    }
 
 
-def _run(
-    setting: Setting, module: str, mode: str, peer: peers.Peer, topic: str, messages: int
+def run_client(
+    setting: Setting, module: str, mode: str, address: str, topic: str, messages: int
 ) -> Sample:
-    numbers = (messages, MESSAGE_BYTES, setting.seed)
-    facts = run_json([python(), "-m", module, mode, peer.address, topic, *map(str, numbers)])
+    """Run a program of this package, see client_task."""
+    words = (f"bench.{module}", mode, address, topic, messages, MESSAGE_BYTES, setting.seed)
+    facts = run_json([python(), "-m", *map(str, words)])
     return Sample(facts["per_second"], facts)
 
 
+def _row(name: str, what: str, mode: str, bound: float) -> Row:
+    return Row(f"client-{name}", what, "/s", partial(clients, mode=mode), Target(bound), BESIDE)
+
+
 ROWS = (
-    Row(
-        "client-writer",
-        "Writer, a call per message",
-        "/s",
-        writer,
-        Target(3e6),
-        BESIDE,
-    ),
-    Row(
-        "client-reader",
-        "Reader, message by message",
-        "/s",
-        partial(reader, mode="read"),
-        Target(8e6),
-        BESIDE,
-    ),
-    Row(
-        "client-batches",
-        "Reader, batch by batch",
-        "/s",
-        partial(reader, mode="batches"),
-        Target(8e6),
-        BESIDE,
-    ),
+    _row("writer", "Writer, a call per message", "write", 3e6),
+    _row("reader", "Reader, message by message", "read", 8e6),
+    _row("batches", "Reader, batch by batch", "batches", 8e6),
 )

@@ -1,4 +1,4 @@
-"""Rows about the daemon itself: its start, its memory, its tools, and clients beside a load."""
+"""Rows about the daemon itself: its start, its memory and its tools."""
 
 from __future__ import annotations
 
@@ -7,29 +7,26 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from bench import peers
 from bench.machine import resident_mb
-from bench.measure import LOGD, Contestants, Row, Sample, Setting, Target
-from bench.processes import BenchError, checkout, environment, python, run_json
+from bench.measure import LOGD, Measures, Opening, Row, Sample, Setting, Target
+from bench.processes import BenchError, checkout, environment, python
 from bench.programs import Load
-from bench.workloads import MESSAGE_BYTES, SETTLE_S, batches_for, measure_under_load, scratch
+from bench.workloads import MESSAGE_BYTES, batches_for, scratch
 
 PARTITIONS = 1000
 
 
 @contextmanager
-def start_up(setting: Setting) -> Iterator[Contestants]:
-    def start() -> Sample:
-        with scratch(setting) as place, peers.logd(place, "interval") as peer:
-            return Sample(peer.ready_s)
-
-    yield {LOGD: start}
+def start_up(setting: Setting) -> Iterator[Measures]:
+    yield {LOGD: partial(start_empty, setting)}
 
 
 @contextmanager
-def idle_memory(setting: Setting) -> Iterator[Contestants]:
+def idle_memory(setting: Setting) -> Iterator[Measures]:
     """After one message to each of ten topics."""
 
     def idle() -> Sample:
@@ -41,7 +38,7 @@ def idle_memory(setting: Setting) -> Iterator[Contestants]:
 
 
 @contextmanager
-def help_time(setting: Setting) -> Iterator[Contestants]:
+def help_time(setting: Setting) -> Iterator[Measures]:
     script = Path(python()).with_name("log-cli")
     command = [str(script), "--help"] if script.exists() else [python(), "-m", "cli", "--help"]
 
@@ -58,7 +55,7 @@ def help_time(setting: Setting) -> Iterator[Contestants]:
 
 
 @contextmanager
-def start_with_partitions(setting: Setting) -> Iterator[Contestants]:
+def start_with_partitions(setting: Setting) -> Iterator[Measures]:
     """After a clean stop of a daemon that started a new partition at every push."""
     with scratch(setting) as place:
         data, log = place / "logd", place / "logd.log"
@@ -69,17 +66,22 @@ def start_with_partitions(setting: Setting) -> Iterator[Contestants]:
             files = peer.partitions(load.topic)
         if len(files) <= PARTITIONS:
             raise BenchError(f"made {len(files)} partitions instead of more than {PARTITIONS}")
-        turns = iter(range(10**6))
+        turns = count()
+        yield {LOGD: lambda: start(data, place / f"start-{next(turns)}.log")}
 
-        def start() -> Sample:
-            with peers.logd_on(data, place / f"start-{next(turns)}.log") as peer:
-                return Sample(peer.ready_s)
 
-        yield {LOGD: start}
+def start(data: Path, log: Path) -> Sample:
+    with peers.logd_on(data, log) as peer:
+        return Sample(peer.ready_s)
+
+
+def start_empty(setting: Setting) -> Sample:
+    with scratch(setting) as place, peers.logd(place, "interval") as peer:
+        return Sample(peer.ready_s)
 
 
 @contextmanager
-def check(setting: Setting) -> Iterator[Contestants]:
+def check(setting: Setting) -> Iterator[Measures]:
     """The scan of `log-cli check`, for a topic in the page cache."""
     from logd.offline import integrity
 
@@ -101,47 +103,14 @@ def check(setting: Setting) -> Iterator[Contestants]:
         yield {LOGD: scan}
 
 
-@contextmanager
-def beside_load(setting: Setting, mode: str) -> Iterator[Contestants]:
-    """A steady client of another topic, alone and while 16 connections push, fsync=always."""
-    seconds = 2 * setting.sizes.seconds
-    load = Load(connections=16, message_bytes=MESSAGE_BYTES, seconds=seconds + 2 * SETTLE_S)
-    with scratch(setting) as place, peers.logd(place, "always") as peer:
-
-        def alone() -> Sample:
-            facts = run_json([python(), "-m", "bench.steady", mode, peer.address, str(seconds)])
-            return Sample(facts["p99_us"], facts)
-
-        loaded = partial(measure_under_load, setting, "logd", peer.port, load, alone)
-        yield {LOGD: loaded, "alone": alone}
+def _at_most(name: str, what: str, unit: str, opening: Opening, bound: float) -> Row:
+    return Row(f"start-{name}", what, unit, opening, Target(bound, at_most=True))
 
 
-NEIGHBOURS = (
-    Row(
-        "always-writer",
-        "p99 of a steady writer beside 16 who push, fsync always",
-        "µs",
-        partial(beside_load, mode="writer"),
-        Target(3.0, at_most=True, beside="alone"),
-    ),
-    Row(
-        "always-reader",
-        "p99 of a steady reader beside that",
-        "µs",
-        partial(beside_load, mode="reader"),
-        Target(3.0, at_most=True, beside="alone"),
-    ),
-)
 ROWS = (
-    Row("start-ready", "start to ready line", "s", start_up, Target(0.6, at_most=True)),
-    Row(
-        "start-1000",
-        "the same with 1,000 sealed partitions",
-        "s",
-        start_with_partitions,
-        Target(1.0, at_most=True),
-    ),
+    _at_most("ready", "start to ready line", "s", start_up, 0.6),
+    _at_most("1000", "the same with 1,000 sealed partitions", "s", start_with_partitions, 1.0),
     Row("check", "log-cli check's scan, 64 KB batches", "MB/s", check, Target(1000.0)),
-    Row("start-idle", "resident, ten topics", "MB", idle_memory, Target(60.0, at_most=True)),
-    Row("start-help", "log-cli --help", "s", help_time, Target(0.2, at_most=True)),
+    _at_most("idle", "resident, ten topics", "MB", idle_memory, 60.0),
+    _at_most("help", "log-cli --help", "s", help_time, 0.2),
 )

@@ -28,9 +28,8 @@ class Echo(asyncio.Protocol):
         self.unanswered_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(
-            asyncio.Transport, transport
-        )  # uvloop's is one in all but its base class
+        # The class of uvloop is not a subclass of it.
+        self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         requests, self.unanswered_bytes = divmod(

@@ -12,9 +12,10 @@ from functools import partial
 
 from bench import peers
 from bench.machine import allow_connections
-from bench.measure import LOGD, Contestants, Measure, Point, Row, Sample, Setting, Skip, Target
+from bench.measure import LOGD, Measure, Measures, Point, Row, Sample, Setting, Skip, Target
+from bench.processes import python, run_json
 from bench.programs import Follow, Load
-from bench.servers import SERVERS
+from bench.servers import SERVERS, start_server
 from bench.workloads import MESSAGE_BYTES, SETTLE_S, measure_under_load, scratch
 
 PACE = 1000  # pushes per second; the server is idle nine tenths of the time
@@ -23,52 +24,63 @@ FAN = "fan"
 
 
 @contextmanager
-def fan_out(setting: Setting, followers: int) -> Iterator[Contestants]:
+def fan_out(setting: Setting, followers: int) -> Iterator[Measures]:
     """Each message is pushed when all followers have received the previous one."""
     allow_connections(followers)
     with scratch(setting) as place, ExitStack() as stack:
+        topics = _names(FAN)
 
-        def measure(protocol: str, peer: peers.Peer, topics: Iterator[str]) -> Sample:
+        def measure(protocol: str, peer: peers.Peer) -> Sample:
             facts = setting.programs.follow(protocol, peer.port, shape(next(topics)))
             return Sample(facts["per_second"], {**facts, **_percentiles(facts, "follow")})
 
         def shape(topic: str) -> Follow:
             return Follow(topic, followers, setting.sizes.seconds, setting.sizes.warmup_s)
 
-        contestants: dict[str, Measure | Skip] = {}
+        measures: dict[str, Measure | Skip] = {}
         for name in (LOGD, "redis"):
-            if reason := SERVERS[name].missing():
-                contestants[name] = Skip(reason)
-                continue
-            peer = stack.enter_context(SERVERS[name].serve(place, "interval", Load()))
-            contestants[name] = partial(measure, name, peer, _names(FAN))
+            peer = start_server(name, place, "interval", Load(), stack)
+            measures[name] = peer if isinstance(peer, Skip) else partial(measure, name, peer)
         bare = stack.enter_context(peers.echo(place, shape(f"{FAN}0000").push_bytes, "fan"))
-        contestants[FAN] = partial(measure, "echo", bare, _names(FAN))
-        yield contestants
+        measures[FAN] = partial(measure, "echo", bare)
+        yield measures
 
 
 @contextmanager
 def latencies(
     setting: Setting, of: str, fsync: str, loaded: bool, beside: tuple[str, ...]
-) -> Iterator[Contestants]:
+) -> Iterator[Measures]:
     """`of` is "ack", or "follow" for delivery to one follower. An echo measures round trips."""
     with scratch(setting) as place, ExitStack() as stack:
-        contestants: dict[str, Measure | Skip] = {}
+        measures: dict[str, Measure | Skip] = {}
         for name in (LOGD, *beside):
-            if reason := SERVERS[name].missing():
-                contestants[name] = Skip(reason)
-                continue
             followers = 1 if of == "follow" and name != "echo" else 0
             shape = _paced(setting, followers)
-            peer = stack.enter_context(
-                SERVERS[name].serve(place, fsync, Load(topic=shape("0000").topic))
-            )
+            peer = start_server(name, place, fsync, Load(topic=shape("0000").topic), stack)
+            if isinstance(peer, Skip):
+                measures[name] = peer
+                continue
             kind = "ack" if name == "echo" else of
             measure: Measure = partial(_latency, setting, name, peer, shape, _names(""), kind)
             if loaded:
                 measure = partial(_under_load, setting, name, peer, measure)
-            contestants[name] = measure
-        yield contestants
+            measures[name] = measure
+        yield measures
+
+
+@contextmanager
+def beside_load(setting: Setting, mode: str) -> Iterator[Measures]:
+    """A steady client of another topic, alone and while 16 connections push, fsync=always."""
+    seconds = 2 * setting.sizes.seconds
+    load = Load(connections=16, message_bytes=MESSAGE_BYTES, seconds=seconds + 2 * SETTLE_S)
+    with scratch(setting) as place, peers.logd(place, "always") as peer:
+
+        def alone() -> Sample:
+            facts = run_json([python(), "-m", "bench.steady", mode, peer.address, str(seconds)])
+            return Sample(facts["p99_us"], facts)
+
+        loaded = partial(measure_under_load, setting, "logd", peer.port, load, alone)
+        yield {LOGD: loaded, "alone": alone}
 
 
 Shape = Callable[[str], Follow]
@@ -126,18 +138,20 @@ def _time(
     return Row(f"time-{name}", what, "µs", opening, target)
 
 
+def _steady(mode: str, what: str) -> Row:
+    target = Target(3.0, at_most=True, beside="alone")
+    return Row(f"always-{mode}", what, "µs", partial(beside_load, mode=mode), target)
+
+
+FOLLOW = "p50 from push to follower, alone; the echo's is its round trip"
+FOLLOW_TARGET = Target(2.0, at_most=True, beside="echo")
 ROWS = (
     *(_fan(followers) for followers in (1, 100, 1000)),
     _time("push", "p50 of an acknowledged push, alone", "ack", "redis", "echo"),
-    _time("push-load", "the same, beside 16 who push", "ack", "redis", loaded=True),
+    _time("push-load", "the same, while 16 connections push", "ack", "redis", loaded=True),
     _time("push-always", "p50 of a push, alone, fsync always", "ack", "redis", fsync="always"),
-    _time(
-        "follow",
-        "p50 from push to follower, alone; the echo's is its round trip",
-        "follow",
-        "redis",
-        "echo",
-        target=Target(2.0, at_most=True, beside="echo"),
-    ),
-    _time("follow-load", "the same, beside 16 who push", "follow", "redis", loaded=True),
+    _time("follow", FOLLOW, "follow", "redis", "echo", target=FOLLOW_TARGET),
+    _time("follow-load", "the same, while 16 connections push", "follow", "redis", loaded=True),
+    _steady("writer", "p99 of a steady writer while 16 push, fsync always"),
+    _steady("reader", "p99 of a steady reader, the same load"),
 )

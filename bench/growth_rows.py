@@ -7,14 +7,16 @@ import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 
 from bench import peers
+from bench.daemon_rows import start, start_empty
 from bench.machine import allow_connections, resident_mb
-from bench.measure import LOGD, Contestants, Measure, Point, Row, Sample, Setting, Skip, Target
+from bench.measure import LOGD, Measure, Measures, Point, Row, Sample, Setting, Skip, Target
 from bench.programs import Load
 from bench.servers import push
 from bench.sparse_topic import make_topic
@@ -24,15 +26,16 @@ GB = 1_000_000_000
 MB = 1_000_000
 YOUNG_BYTES = 1 * GB
 
+Opened = AbstractContextManager[Measures]
+
 
 # -- starting -----------------------------------------------------------------------------------
 
 
 @contextmanager
-def clean_start(setting: Setting, size: int) -> Iterator[Contestants]:
+def clean_start(setting: Setting, size: int) -> Iterator[Measures]:
     """After a clean stop, compared with an empty daemon and Redis with the same messages."""
-    small = size <= 100 * MB
-    with scratch(setting) as place, ExitStack() as stack:
+    with scratch(setting) as place:
         data = place / "logd"
         if size > 4 * GB:
             make_topic(data / "topics" / BATCH.topic, int(size * setting.sizes.share))
@@ -42,34 +45,23 @@ def clean_start(setting: Setting, size: int) -> Iterator[Contestants]:
             with peers.logd_on(data, place / "fill.log") as peer:
                 setting.programs.load("logd", peer.port, load)
         logs = (place / f"start-{turn}.log" for turn in count())
-        contestants: dict[str, Measure | Skip] = {
-            LOGD: lambda: _start(data, next(logs)),
-            "empty": lambda: _start_empty(setting),
+        measures: dict[str, Measure | Skip] = {
+            LOGD: lambda: start(data, next(logs)),
+            "empty": lambda: start_empty(setting),
         }
-        if small:
-            contestants["redis"] = _redis_start(setting, stack, place, size)
-        yield contestants
+        if size <= 100 * MB:
+            measures["redis"] = _redis_start(setting, place, size)
+        yield measures
 
 
-def _start(data: Path, log: Path) -> Sample:
-    with peers.logd_on(data, log) as peer:
-        return Sample(peer.ready_s)
-
-
-def _start_empty(setting: Setting) -> Sample:
-    with scratch(setting) as place, peers.logd(place, "interval") as peer:
-        return Sample(peer.ready_s)
-
-
-def _redis_start(setting: Setting, stack: ExitStack, place: Path, size: int) -> Measure | Skip:
+def _redis_start(setting: Setting, place: Path, size: int) -> Measure | Skip:
     if reason := peers.redis_missing():
         return Skip(reason)
     data = place / "redis"
     data.mkdir()
     messages = int(size * setting.sizes.share) // MESSAGE_BYTES
     with peers.redis_on(data, place / "redis.log", "everysec") as peer:
-        load = Load(16, 100, MESSAGE_BYTES).limited_to(messages)
-        setting.programs.load("redis", peer.port, load)
+        setting.programs.load("redis", peer.port, Load(16, 100, MESSAGE_BYTES, count=messages))
 
     def start() -> Sample:
         with peers.redis_on(data, place / "redis.log", "everysec") as peer:
@@ -79,7 +71,7 @@ def _redis_start(setting: Setting, stack: ExitStack, place: Path, size: int) -> 
 
 
 @contextmanager
-def recovery(setting: Setting, size: int) -> Iterator[Contestants]:
+def recovery(setting: Setting, size: int) -> Iterator[Measures]:
     """After a kill, with an unsynced newest file, compared with a clean start."""
     load = batches_for(int(size * setting.sizes.share))
     with scratch(setting) as place:
@@ -92,10 +84,10 @@ def recovery(setting: Setting, size: int) -> Iterator[Contestants]:
             with peers.logd_on(data, place / f"{turn}-filled.log", "--fsync", "never") as peer:
                 setting.programs.load("logd", peer.port, load)
                 os.kill(peer.pid, signal.SIGKILL)
-            return _start(data, place / f"{turn}-recovered.log")
+            return start(data, place / f"{turn}-recovered.log")
 
         def clean() -> Sample:
-            return _start(data, place / f"{next(turns)}-clean.log")
+            return start(data, place / f"{next(turns)}-clean.log")
 
         yield {LOGD: recover, "started again": clean}
 
@@ -104,13 +96,13 @@ def recovery(setting: Setting, size: int) -> Iterator[Contestants]:
 
 
 @contextmanager
-def memory_of_connections(setting: Setting, connections: int) -> Iterator[Contestants]:
+def memory_of_connections(setting: Setting, number: int) -> Iterator[Measures]:
     """Resident memory with open connections that have sent PING."""
-    allow_connections(connections)
+    allow_connections(number)
 
     def measure(peer: peers.Peer) -> Sample:
         with ExitStack() as stack:
-            for _ in range(connections):
+            for _ in range(number):
                 client = stack.enter_context(socket.create_connection(("127.0.0.1", peer.port)))
                 client.sendall(b"PING\r\n")
                 client.recv(64)
@@ -121,40 +113,36 @@ def memory_of_connections(setting: Setting, connections: int) -> Iterator[Contes
 
 
 @contextmanager
-def memory_of_topics(setting: Setting, topics: int) -> Iterator[Contestants]:
+def memory_of_topics(setting: Setting, number: int) -> Iterator[Measures]:
     """Resident memory after one message to each topic."""
 
     def measure(peer: peers.Peer) -> Sample:
-        load = Load(topics=topics, count=topics)
-        protocol = "redis" if peer.directory.name == "redis" else "logd"
-        setting.programs.load(protocol, peer.port, load)
+        protocol = peer.directory.name
+        setting.programs.load(protocol, peer.port, Load(topics=number, count=number))
         return Sample(resident_mb(peer.pid))
 
     with scratch(setting) as place:
         yield _logd_and_redis(place, measure)
 
 
-def _logd_and_redis(place: Path, measure: Callable[[peers.Peer], Sample]) -> Contestants:
+def _logd_and_redis(place: Path, measure: Callable[[peers.Peer], Sample]) -> Measures:
     """A new server for each turn, since memory is not returned after use."""
     turns = count()
 
-    def ours() -> Sample:
-        with peers.logd(place / str(next(turns)), "interval") as peer:
-            return measure(peer)
-
-    def theirs() -> Sample:
-        with peers.redis(place / str(next(turns)), "everysec") as peer:
+    def start(serve: Callable[[Path, str], peers.Serving], fsync: str) -> Sample:
+        with serve(place / str(next(turns)), fsync) as peer:
             return measure(peer)
 
     missing = peers.redis_missing()
-    return {LOGD: ours, "redis": Skip(missing) if missing else theirs}
+    redis = Skip(missing) if missing else partial(start, peers.redis, "everysec")
+    return {LOGD: partial(start, peers.logd, "interval"), "redis": redis}
 
 
 # -- age ----------------------------------------------------------------------------------------
 
 
 @contextmanager
-def age(setting: Setting, size: int) -> Iterator[Contestants]:
+def age(setting: Setting, size: int) -> Iterator[Measures]:
     """The time of a 4 KB batch at the end of a log of this size, compared with one of 1 GB."""
     shape = Load(16, 1, MESSAGE_BYTES, 4096, topic="old")
     load = shape.lasting(2 * setting.sizes.seconds, setting.sizes.warmup_s)
@@ -177,61 +165,36 @@ def age(setting: Setting, size: int) -> Iterator[Contestants]:
 # -- the rows -----------------------------------------------------------------------------------
 
 
-def _size(size: int) -> str:
-    return f"{size // GB} GB" if size >= GB else f"{size // MB} MB"
+def _by_size(
+    name: str, what: str, opening: Callable[..., Opened], point: Point, *sizes_mb: int
+) -> Iterator[Row]:
+    for size_mb in sizes_mb:
+        text = f"{size_mb // 1000} GB" if size_mb >= 1000 else f"{size_mb} MB"
+        short = text.replace(" GB", "g").replace(" MB", "m")
+        at_size = partial(opening, size=size_mb * MB)
+        here = replace(point, at=size_mb / 1000)
+        yield Row(f"{name}-{short}", what.format(text), "s", at_size, point=here)
 
 
-def _short(size: int) -> str:
-    return _size(size).replace(" GB", "g").replace(" MB", "m")
+def _by_number(of: str, opening: Callable[..., Opened], *numbers: int) -> Iterator[Row]:
+    for number in numbers:
+        point = Point(f"memory-{of}", "", number, of)
+        with_number = partial(opening, number=number)
+        name, what = f"memory-{number}{of[0]}", f"resident, {number} {of}"
+        yield Row(name, what, "MB", with_number, point=point)
 
 
-def _starts(size: int) -> Row:
-    return Row(
-        f"start-{_short(size)}",
-        f"start on {_size(size)} after a clean stop",
-        "s",
-        partial(clean_start, size=size),
-        point=Point("start", "after a clean stop", size / GB, "GB in the log"),
-    )
-
-
-def _recovers(size: int) -> Row:
-    return Row(
-        f"recover-{_short(size)}",
-        f"start on {_size(size)} after a kill, nothing synced",
-        "s",
-        partial(recovery, size=size),
-        point=Point("start", "after a kill", size / GB, "GB in the log"),
-    )
-
-
-def _connections(number: int) -> Row:
-    point = Point("memory-connections", "", number, "connections")
-    opening = partial(memory_of_connections, connections=number)
-    return Row(f"memory-{number}c", f"resident, {number} connections", "MB", opening, point=point)
-
-
-def _topics(number: int) -> Row:
-    point = Point("memory-topics", "", number, "topics")
-    opening = partial(memory_of_topics, topics=number)
-    return Row(f"memory-{number}t", f"resident, {number} topics", "MB", opening, point=point)
-
-
-def _ages(size: int) -> Row:
-    return Row(
-        f"age-{_short(size)}",
-        f"cost of a 4 KB batch in a log of {_size(size)}",
-        "µs",
-        partial(age, size=size),
-        Target(1.1, at_most=True, beside="1 GB"),
-        point=Point("age", "", size / GB, "GB in the log"),
-    )
-
-
+START = Point("start", "after a clean stop", 0, "GB in the log")
+RECOVER = replace(START, line="after a kill")
+AGE = replace(START, plot="age", line="")
+AGE_TARGET = Target(1.1, at_most=True, beside="1 GB")
 ROWS = (
-    *map(_starts, (50 * MB, 500 * MB, 2 * GB, 50 * GB)),
-    *map(_recovers, (50 * MB, 200 * MB, 1 * GB)),
-    *map(_connections, (10, 100, 1000)),
-    *map(_topics, (10, 100, 1000)),
-    *map(_ages, (10 * GB, 50 * GB)),
+    *_by_size("start", "start on {} after a clean stop", clean_start, START, 50, 500, 2000, 50_000),
+    *_by_size("recover", "start on {} after a kill, unsynced", recovery, RECOVER, 50, 200, 1000),
+    *_by_number("connections", memory_of_connections, 10, 100, 1000),
+    *_by_number("topics", memory_of_topics, 10, 100, 1000),
+    *(
+        replace(row, unit="µs", target=AGE_TARGET)
+        for row in _by_size("age", "cost of a 4 KB batch in a log of {}", age, AGE, 10_000, 50_000)
+    ),
 )

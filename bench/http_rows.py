@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import peers
-from bench.measure import LOGD, Contestants, Row, Sample, Setting, Skip, Target
+from bench.measure import LOGD, Measures, Row, Sample, Setting, Skip, Target
 from bench.processes import ROOT, RUN_TIMEOUT_S, BenchError, environment
 from bench.workloads import BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
 
@@ -25,9 +25,9 @@ _SCRIPT = ROOT / "bench" / "wrk.lua"
 
 
 def wrk_missing() -> str | None:
-    return (
-        None if shutil.which("wrk") else "wrk is not installed; `make bench-packages` installs it"
-    )
+    if shutil.which("wrk"):
+        return None
+    return "wrk is not installed; `make bench-packages` installs it"
 
 
 def wrk(url: str, seconds: float, connections: int, body: Path | None = None) -> dict[str, float]:
@@ -48,7 +48,7 @@ def wrk(url: str, seconds: float, connections: int, body: Path | None = None) ->
 
 
 @contextmanager
-def posts(setting: Setting, body_bytes: int) -> Iterator[Contestants]:
+def posts(setting: Setting, body_bytes: int) -> Iterator[Measures]:
     """One push per request, on 16 persistent connections."""
     if reason := wrk_missing():
         yield {LOGD: Skip(reason)}
@@ -69,7 +69,7 @@ def posts(setting: Setting, body_bytes: int) -> Iterator[Contestants]:
 
 
 @contextmanager
-def downloads(setting: Setting, form: str) -> Iterator[Contestants]:
+def downloads(setting: Setting, form: str) -> Iterator[Measures]:
     """A topic in the page cache, over one connection."""
     if reason := wrk_missing():
         yield {LOGD: Skip(reason)}
@@ -89,21 +89,14 @@ def downloads(setting: Setting, form: str) -> Iterator[Contestants]:
             yield {LOGD: partial(get, ours.http_port(), path), BARE: partial(get, bare.port, like)}
 
 
+def _post(name: str, what: str, body_bytes: int) -> Row:
+    opening = partial(posts, body_bytes=body_bytes)
+    return Row(f"http-post-{name}", f"POST /log, {what}", "/s", opening, Target(0.5, beside=BARE))
+
+
 ROWS = (
-    Row(
-        "http-post-100",
-        "POST /log, one 100 B message each",
-        "/s",
-        partial(posts, body_bytes=MESSAGE_BYTES),
-        Target(0.5, beside=BARE),
-    ),
-    Row(
-        "http-post-64k",
-        "POST /log, a 64 KB batch each",
-        "/s",
-        partial(posts, body_bytes=BATCH_BYTES),
-        Target(0.5, beside=BARE),
-    ),
+    _post("100", "one 100 B message each", MESSAGE_BYTES),
+    _post("64k", "a 64 KB batch each", BATCH_BYTES),
     Row("http-text", "GET messages as text", "MB/s", partial(downloads, form="text")),
     Row("http-raw", "GET whole batches", "MB/s", partial(downloads, form="raw")),
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.measure import LOGD, Result
 from bench.processes import BenchError
-from bench.report import HEADINGS, cells, notes
+from bench.report import HEADINGS, cells, notes, targets_met
 
 BEGIN = "<!-- results: written by `python -m bench --markdown` -->"
 END = "<!-- end of results -->"
@@ -35,9 +35,7 @@ def section(
 ) -> Iterator[str]:
     yield from _table(["of the run", ""], [[name, value] for name, value in facts.items()])
     yield ""
-    verdicts = [r.met(target) for r in results for target in r.row.targets()]
-    judged = [met for met in verdicts if met is not None]
-    yield f"{sum(judged)} of {len(judged)} targets met."
+    yield f"{targets_met(results)}."
     yield ""
     rows = [words for result in results for words in _rows(result)]
     yield from _table(["row", "what", "who", *HEADINGS], rows)
@@ -49,14 +47,10 @@ def section(
 
 
 def _rows(result: Result) -> Iterator[list[str]]:
-    """One per contestant; the first one describes the row."""
+    """One per measurement; the first one describes the row."""
     for name in result.samples:
-        first = name == LOGD
-        yield [
-            f"`{result.row.name}`" if first else "",
-            result.row.what if first else "",
-            *cells(result, name),
-        ]
+        about = [f"`{result.row.name}`", result.row.what] if name == LOGD else ["", ""]
+        yield [*about, *cells(result, name)]
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Rows, their targets, and the order of measurements.
 
-A row has contestants, logd first. They are measured in turn, repeatedly, so that other work of the
-machine affects all of them. Ratios are taken within each turn; their median and extremes are
+A row has named measurements, logd first. They are made in turn, repeatedly, so that other work of
+the machine affects all of them. Ratios are taken within each turn; their median and extremes are
 reported.
 """
 
@@ -61,15 +61,15 @@ class Skip:
 
 
 Measure = Callable[[], Sample]
-Contestants = Mapping[str, Measure | Skip]
-Opening = Callable[[Setting], AbstractContextManager[Contestants]]
+Measures = Mapping[str, Measure | Skip]
+Opening = Callable[[Setting], AbstractContextManager[Measures]]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     bound: float
     at_most: bool = False
-    beside: str | None = None  # the contestant to compare with; None: the value itself
+    beside: str | None = None  # the measurement to compare with; None: the value itself
 
     def met(self, value: float) -> bool:
         return value <= self.bound if self.at_most else value >= self.bound
@@ -93,7 +93,7 @@ class Row:
     open: Opening
     target: Target | None = None
     more: tuple[Target, ...] = ()  # further targets
-    ceiling: str | None = None  # the contestant that does only the unavoidable work
+    ceiling: str | None = None  # the measurement that does only the unavoidable work
     point: Point | None = None
     full: bool = False  # only with --full
 
@@ -101,7 +101,7 @@ class Row:
         return (self.target, *self.more) if self.target else self.more
 
     def aim(self, beside: str | None) -> Target | None:
-        """The target for the ratio to this contestant, or for the value itself."""
+        """The target for the ratio to this measurement, or for the value itself."""
         return next((target for target in self.targets() if target.beside == beside), None)
 
 
@@ -119,20 +119,17 @@ class Result:
     skipped: dict[str, str] = field(default_factory=dict)
     failure: str | None = None
 
-    def values(self, contestant: str) -> Spread:
-        return spread([sample.value for sample in self.samples[contestant]])
+    def values(self, name: str) -> Spread:
+        return spread([sample.value for sample in self.samples[name]])
 
-    def ratio(self, contestant: str, of: str = LOGD) -> Spread:
-        """The values of `of` divided by those of the contestant, turn by turn."""
-        pairs = zip(self.samples[of], self.samples[contestant], strict=True)
+    def ratio(self, name: str, of: str = LOGD) -> Spread:
+        """The values of `of` divided by those of `name`, turn by turn."""
+        pairs = zip(self.samples[of], self.samples[name], strict=True)
         return spread([ours.value / theirs.value for ours, theirs in pairs])
 
-    def fact(self, contestant: str, name: str) -> float | None:
-        facts = [s.facts[name] for s in self.samples[contestant] if name in s.facts]
+    def fact(self, name: str, fact: str) -> float | None:
+        facts = [s.facts[fact] for s in self.samples[name] if fact in s.facts]
         return median(facts) if facts else None
-
-    def peers(self) -> list[str]:
-        return [name for name in self.samples if name != LOGD]
 
     def met(self, target: Target) -> bool | None:
         """None if it cannot be decided."""
@@ -149,20 +146,16 @@ def spread(values: list[float]) -> Spread:
 def run_row(row: Row, setting: Setting) -> Result:
     result = Result(row)
     try:
-        with row.open(setting) as contestants:
-            _take_turns(contestants, setting.sizes.repeat, result)
+        with row.open(setting) as opened:
+            _take_turns(opened, setting.sizes.repeat, result)
     except (BenchError, OSError, subprocess.SubprocessError) as error:
         result.failure = str(error)  # the other rows are still measured
     return result
 
 
-def _take_turns(contestants: Contestants, repeat: int, result: Result) -> None:
-    measures: dict[str, Measure] = {}
-    for name, entry in contestants.items():
-        if isinstance(entry, Skip):
-            result.skipped[name] = entry.reason
-        else:
-            measures[name] = entry
+def _take_turns(opened: Measures, repeat: int, result: Result) -> None:
+    result.skipped = {name: one.reason for name, one in opened.items() if isinstance(one, Skip)}
+    measures = {name: one for name, one in opened.items() if not isinstance(one, Skip)}
     for _ in range(repeat):
         turn: dict[str, Sample] = {}
         for name, measure in measures.items():

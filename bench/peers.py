@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,73 +45,55 @@ class Peer:
         return sorted((self.directory / "topics" / topic).glob("*.log"))
 
 
-@contextmanager
-def logd(directory: Path, fsync: str) -> Iterator[Peer]:
-    with logd_on(*_places(directory, "logd"), "--fsync", fsync) as peer:
-        yield peer
+Serving = AbstractContextManager[Peer]
 
 
-@contextmanager
-def logd_on(data: Path, log: Path, *flags: str) -> Iterator[Peer]:
+def logd(directory: Path, fsync: str) -> Serving:
+    return logd_on(*_places(directory, "logd"), "--fsync", fsync)
+
+
+def logd_on(data: Path, log: Path, *flags: str) -> Serving:
     """A daemon on a data directory that may already exist."""
     command: list[str | Path] = [python(), "-m", "logd", "--data-dir", data]
     command += ["--host", "127.0.0.1:0", "--http-host", "127.0.0.1:0"]
-    with _serving([*command, *flags], data, log) as peer:
-        yield peer
+    return _serving([*command, *flags], data, log)
 
 
-@contextmanager
-def redis(directory: Path, appendfsync: str) -> Iterator[Peer]:
-    with redis_on(*_places(directory, "redis"), appendfsync) as peer:
-        yield peer
+def redis(directory: Path, appendfsync: str) -> Serving:
+    return redis_on(*_places(directory, "redis"), appendfsync)
 
 
-@contextmanager
-def redis_on(data: Path, log: Path, appendfsync: str) -> Iterator[Peer]:
+def redis_on(data: Path, log: Path, appendfsync: str) -> Serving:
     """Redis with an append-only file, on a directory that may already exist.
 
     Snapshots and rewrites are disabled, since a fork during a run would distort its results.
     """
     port = free_port()
-    program = _program("redis-server")
-    command: list[str | Path] = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", data]
-    command += ["--appendonly", "yes", "--appendfsync", appendfsync, "--save", ""]
-    command += ["--auto-aof-rewrite-percentage", "0", "--daemonize", "no", "--logfile", ""]
-    start = time.perf_counter()
-    with running(command, log) as process:
-        wait_for(process, log, REDIS_READY)
-        yield Peer(process.pid, port, time.perf_counter() - start, data)
+    command: list[str | Path] = [_program("redis-server"), "--port", str(port), "--dir", data]
+    command += ["--bind", "127.0.0.1", "--appendonly", "yes", "--appendfsync", appendfsync]
+    command += ["--save", "", "--auto-aof-rewrite-percentage", "0", "--logfile", ""]
+    return _serving(command, data, log, REDIS_READY, port)
 
 
-@contextmanager
-def nats(directory: Path) -> Iterator[Peer]:
+def nats(directory: Path) -> Serving:
     """JetStream with files and default settings: a write per message, a sync every two minutes."""
     data, log = _places(directory, "nats")
     command = [_program("nats-server"), "--addr", "127.0.0.1", "--port", "-1"]
-    with _serving([*command, "--jetstream", "--store_dir", data], data, log, NATS_READY) as peer:
-        yield peer
+    return _serving([*command, "--jetstream", "--store_dir", data], data, log, NATS_READY)
 
 
-@contextmanager
-def echo(directory: Path, request_bytes: int, *mode: str) -> Iterator[Peer]:
+def echo(directory: Path, request_bytes: int, *mode: str) -> Serving:
     data, log = _places(directory, "-".join(["echo", *mode]))
-    command = [python(), "-m", "bench.echo", str(request_bytes), *mode]
-    with _serving(command, data, log) as peer:
-        yield peer
+    return _serving([python(), "-m", "bench.echo", str(request_bytes), *mode], data, log)
 
 
-@contextmanager
-def http_echo(directory: Path) -> Iterator[Peer]:
-    data, log = _places(directory, "http-echo")
-    with _serving([python(), "-m", "bench.http_echo"], data, log) as peer:
-        yield peer
+def http_echo(directory: Path) -> Serving:
+    return _serving([python(), "-m", "bench.http_echo"], *_places(directory, "http-echo"))
 
 
-@contextmanager
-def sink(directory: Path, programs: Programs, load: Load, *, synced: bool) -> Iterator[Peer]:
+def sink(directory: Path, programs: Programs, load: Load, *, synced: bool) -> Serving:
     data, log = _places(directory, "sink")
-    with _serving(programs.sink(data / "stored", load, synced=synced), data, log) as peer:
-        yield peer
+    return _serving(programs.sink(data / "stored", load, synced=synced), data, log)
 
 
 def redis_missing() -> str | None:
@@ -137,18 +119,14 @@ def _found(program: str) -> str | None:
 
 
 def _missing(program: str) -> str | None:
-    return (
-        None
-        if _found(program)
-        else f"{program} is not installed; `make bench-packages` installs it"
-    )
+    if _found(program):
+        return None
+    return f"{program} is not installed; `make bench-packages` installs it"
 
 
 def _program(program: str) -> str:
-    path = _found(program)
-    if path is None:
-        raise BenchError(_missing(program) or program)
-    return path
+    """Rows check first that it is not missing."""
+    return _found(program) or program
 
 
 def _version(program: str, pattern: str) -> str:
@@ -162,13 +140,13 @@ def _version(program: str, pattern: str) -> str:
 
 @contextmanager
 def _serving(
-    command: Sequence[str | Path], data: Path, log: Path, ready: str = READY
+    command: Sequence[str | Path], data: Path, log: Path, ready: str = READY, port: int = 0
 ) -> Iterator[Peer]:
-    """A server that reports its port."""
+    """A server that reports its port, unless it is given."""
     start = time.perf_counter()
     with running(command, log) as process:
-        port = int(wait_for(process, log, ready)[1])
-        yield Peer(process.pid, port, time.perf_counter() - start, data)
+        found = wait_for(process, log, ready)
+        yield Peer(process.pid, port or int(found[1]), time.perf_counter() - start, data)
 
 
 def _places(directory: Path, name: str) -> tuple[Path, Path]:

@@ -1,7 +1,7 @@
-"""Results as pictures. Matplotlib comes with the extra `bench`; without it there are no plots.
+"""Draws plots of results. Matplotlib comes with the extra `bench`; without it there are no plots.
 
-Each picture has one question for a title. Bars are medians, thin lines reach from the least to the
-most that was seen; a contestant has the same color everywhere.
+Bars are medians, thin lines reach from the lowest to the highest value. A measurement has the same
+color in all plots.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Figures = dict[str, Any]
 
 BARS = {
     "push-small": (
-        "Pushes of 100 B a second",
+        "Pushes of 100 B per second",
         ("small-", "always-16x", "always-1x", "always-256x"),
     ),
-    "push-large": ("Batches of 4 and 64 KB: MB a second", ("push-", "always-64k", "always-4k")),
-    "clients": ("Python clients: messages a second", ("client-",)),
+    "push-large": ("Batches of 4 and 64 KB: MB per second", ("push-", "always-64k", "always-4k")),
+    "clients": ("Python clients: messages per second", ("client-",)),
 }
 LINES = {
-    "followers": ("Deliveries a second, by followers", "deliveries/s"),
-    "start": ("From start to ready, by the size of the log", "seconds"),
-    "memory-connections": ("Resident memory, by connections", "MB"),
-    "memory-topics": ("Resident memory, by topics", "MB"),
-    "age": ("What a 4 KB batch costs at the end of an old log", "µs a batch"),
+    "followers": ("Deliveries per second, by number of followers", "deliveries/s"),
+    "start": ("Start time, by size of the log", "seconds"),
+    "memory-connections": ("Resident memory, by number of connections", "MB"),
+    "memory-topics": ("Resident memory, by number of topics", "MB"),
+    "age": ("Cost of a 4 KB batch, by size of the log", "µs per batch"),
 }
 
 
@@ -99,8 +99,8 @@ def _targets(pyplot: Any, judged: Sequence[tuple[Result, Target]]) -> Any:
     axes.set_xscale("log")
     _plain_ticks(axes.xaxis, log=True)
     axes.grid(axis="x", which="both", alpha=0.25)
-    axes.set_xlabel("share of the target: right of the line it is met")
-    axes.set_title("What was aimed at, and what was reached")
+    axes.set_xlabel("share of the target, which is met to the right of the line")
+    axes.set_title("Results in relation to the targets")
     return figure
 
 
@@ -114,8 +114,7 @@ def _aim(result: Result, target: Target) -> str:
 
 def _bars(pyplot: Any, title: str, results: Sequence[Result]) -> Any:
     """A horizontal group per row; dots if the axis is logarithmic."""
-    height = sum(len(r.samples) + 1 for r in results)
-    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.22 * height))
+    figure, axes = _row_axes(pyplot, title, results)
     values = [r.values(n).median for r in results for n in r.samples]
     spread_out = far_apart(values)
     for y, result, name, style in _rows(results):
@@ -127,17 +126,14 @@ def _bars(pyplot: Any, title: str, results: Sequence[Result]) -> Any:
         axes.plot([value.low, value.high], [y, y], color="black", linewidth=0.8)
         said = f"  {report.number(value.median, result.row.unit)}"
         axes.text(value.high, y, said, va="center", fontsize=7)
-    _name_rows(axes, results)
     _scale(axes.xaxis, values, axes.set_xscale)
     axes.margins(x=0.12)
-    axes.grid(axis="x", which="both", alpha=0.25)
-    axes.set_title(title)
     _legend(axes, results)
     return figure
 
 
 def _rows(results: Sequence[Result]) -> Iterator[tuple[float, Result, str, Figures]]:
-    """The position, from the bottom up, and the style of each contestant; labelled once."""
+    """The position, from the bottom up, and the style of each measurement; labelled once."""
     colors, shown = Palette(), set[str]()
     for result, heights in zip(reversed(results), _heights(results), strict=True):
         for y, name in zip(heights, reversed(result.samples), strict=True):
@@ -155,30 +151,32 @@ def _heights(results: Sequence[Result]) -> Iterator[list[float]]:
         y += len(result.samples) + 0.8
 
 
-def _name_rows(axes: Any, results: Sequence[Result]) -> None:
+def _row_axes(pyplot: Any, title: str, results: Sequence[Result]) -> tuple[Any, Any]:
+    height = sum(len(r.samples) + 1 for r in results)
+    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.24 * height))
+    axes.set_title(title)
+    axes.grid(axis="x", which="both", alpha=0.25)
     middles = [sum(heights) / len(heights) for heights in _heights(results)]
     axes.set_yticks(middles, [result.row.name for result in reversed(results)])
     for heights in _heights(results):
         axes.axhspan(heights[0] - 0.6, heights[-1] + 0.6, color="#f3f3f3", zorder=0)
     axes.margins(y=0.02)
+    return figure, axes
 
 
 def _latencies(pyplot: Any, results: Sequence[Result]) -> Any:
-    """p50, p99 and p99.9: one line per contestant and row."""
-    height = sum(len(r.samples) + 1 for r in results)
-    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.25 * height))
+    """p50, p99 and p99.9: one line per measurement and row."""
+    title = "Latency of a push, and of its delivery to a follower"
+    figure, axes = _row_axes(pyplot, title, results)
     for y, result, name, style in _rows(results):
         found = [result.fact(name, fact) for fact in report.PERCENTILES]
         values = [v / 1000 for v in found if v is not None]
         axes.plot(values, [y] * len(values), linewidth=2, **style)
         for value, mark in zip(values, ("o", "|", ">"), strict=False):
             axes.plot([value], [y], mark, color=style["color"], markersize=7)
-    _name_rows(axes, results)
     axes.set_xscale("log")
     _plain_ticks(axes.xaxis, log=True)
-    axes.grid(axis="x", which="both", alpha=0.25)
     axes.set_xlabel("ms: p50 ●, p99 |, p99.9 ▶")
-    axes.set_title("How long a push takes, and until a follower has it")
     _legend(axes, results)
     return figure
 
@@ -210,7 +208,7 @@ def _lines(pyplot: Any, title: str, unit: str, results: Sequence[Result]) -> Any
 
 
 def _series(results: Iterable[Result]) -> dict[str, list[tuple[float, Spread]]]:
-    """The points of each line, one line per contestant and kind of row."""
+    """The points of each line, one line per measurement and kind of row."""
     series: dict[str, list[tuple[float, Spread]]] = {}
     for result in results:
         point = result.row.point
@@ -222,7 +220,7 @@ def _series(results: Iterable[Result]) -> dict[str, list[tuple[float, Spread]]]:
 
 
 class Palette:
-    """Known contestants have a fixed color; others get one in turn."""
+    """Known names have a fixed color; others get one in turn."""
 
     def __init__(self) -> None:
         self._given: dict[str, str] = {}

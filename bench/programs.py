@@ -46,15 +46,6 @@ class Load:
     def lasting(self, seconds: float, warmup_s: float) -> Load:
         return replace(self, seconds=seconds, warmup_s=warmup_s)
 
-    def limited_to(self, count: int) -> Load:
-        return replace(self, count=count)
-
-    def with_connections(self, connections: int) -> Load:
-        return replace(self, connections=connections)
-
-    def with_topics(self, topics: int) -> Load:
-        return replace(self, topics=topics)
-
     def with_one_message(self) -> Load:
         """The same bytes as one message."""
         return replace(self, message_bytes=self.body_bytes, batch_bytes=0)
@@ -72,8 +63,7 @@ class Load:
         }
         if self.count:
             values["count"] = self.count
-        flags = [word for name, value in values.items() for word in (f"--{name}", str(value))]
-        return [*flags, "--any-size"] if self.any_size else flags
+        return [*_flags(values), *(["--any-size"] if self.any_size else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +90,11 @@ class Follow:
             "ms": round(self.seconds * 1000),
             "warmup-ms": round(self.warmup_s * 1000),
         }
-        return [word for name, value in values.items() for word in (f"--{name}", str(value))]
+        return _flags(values)
+
+
+def _flags(values: Mapping[str, object]) -> list[str]:
+    return [word for name, value in values.items() for word in (f"--{name}", str(value))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +103,8 @@ class Programs:
     seed: int
 
     def load(self, protocol: str, port: int, load: Load) -> Mapping[str, float]:
-        command: list[str | Path] = [
-            self.directory / "load",
-            "--protocol",
-            protocol,
-            "--port",
-            str(port),
-        ]
-        return run_json([*command, "--seed", str(self.seed), *load.flags()])
+        flags = _flags({"protocol": protocol, "port": port, "seed": self.seed})
+        return run_json([self.directory / "load", *flags, *load.flags()])
 
     def writev(
         self, file: Path, writes: int, body_bytes: int, *, group: int = 0
@@ -126,8 +114,8 @@ class Programs:
         return run_json([self.directory / "limits", "writev", file, *map(str, numbers)])
 
     def follow(self, protocol: str, port: int, follow: Follow) -> Mapping[str, float]:
-        command: list[str | Path] = [self.directory / "follow", "--protocol", protocol]
-        return run_json([*command, "--port", str(port), *follow.flags()])
+        flags = _flags({"protocol": protocol, "port": port})
+        return run_json([self.directory / "follow", *flags, *follow.flags()])
 
     def sendfile(self, files: list[Path]) -> Mapping[str, float]:
         return run_json([self.directory / "limits", "sendfile", *files])
@@ -158,9 +146,8 @@ def build(directory: Path, seed: int) -> Programs:
 
 
 def _compile(compiler: str, source: Path, program: Path) -> None:
-    made = program.with_name(
-        f"{program.name}-{os.getpid()}"
-    )  # another process may be compiling it too
+    # Another process may be compiling it too.
+    made = program.with_name(f"{program.name}-{os.getpid()}")
     command: list[str | Path] = [compiler, *FLAGS, "-o", made, source]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 from bench import peers
-from bench.measure import LOGD, Contestants, Measure, Row, Sample, Setting, Skip, Target
+from bench.measure import LOGD, Measure, Measures, Row, Sample, Setting, Skip, Target
 from bench.programs import Load
 from bench.servers import push, pushing, throughput
 from bench.workloads import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
@@ -30,25 +29,25 @@ SYNCED_SHARE = 64  # with fsync=always and fewer connections, a row pushes less
 @contextmanager
 def small_pushes(
     setting: Setting, shape: Load, fsync: str, beside: tuple[str, ...]
-) -> Iterator[Contestants]:
+) -> Iterator[Measures]:
     """Pushes for a fixed time. With several topics or sizes, logd is also measured with one."""
     load = shape.lasting(setting.sizes.seconds, setting.sizes.warmup_s)
     with scratch(setting) as place, ExitStack() as stack:
         ours = stack.enter_context(peers.logd(place, fsync))
-        contestants: dict[str, Measure | Skip] = {LOGD: lambda: push(setting, "logd", ours, load)}
+        measures: dict[str, Measure | Skip] = {LOGD: lambda: push(setting, "logd", ours, load)}
         if load.topics > 1:
-            single = load.with_topics(1)
-            contestants[ONE_TOPIC] = lambda: push(setting, "logd", ours, single)
+            single = replace(load, topics=1)
+            measures[ONE_TOPIC] = lambda: push(setting, "logd", ours, single)
         if load.any_size:
             even = replace(load, any_size=False)
-            contestants[ONE_SIZE] = lambda: push(setting, "logd", ours, even)
+            measures[ONE_SIZE] = lambda: push(setting, "logd", ours, even)
         for name in beside:
-            contestants[name] = pushing(setting, stack, place, name, load, fsync)
-        yield contestants
+            measures[name] = pushing(setting, stack, place, name, load, fsync)
+        yield measures
 
 
 @contextmanager
-def policies(setting: Setting, shape: Load, fsync: str) -> Iterator[Contestants]:
+def policies(setting: Setting, shape: Load, fsync: str) -> Iterator[Measures]:
     """The same pushes with another fsync policy, compared with the default one."""
     load = shape.lasting(setting.sizes.seconds, setting.sizes.warmup_s)
     with (
@@ -63,7 +62,7 @@ def policies(setting: Setting, shape: Load, fsync: str) -> Iterator[Contestants]
 
 
 @contextmanager
-def pages(setting: Setting, connections: int, fsync: str) -> Iterator[Contestants]:
+def pages(setting: Setting, connections: int, fsync: str) -> Iterator[Measures]:
     """4 KB batches. Servers without batches get the same bytes as one message."""
     shape = Load(connections=connections, message_bytes=MESSAGE_BYTES, batch_bytes=PAGE_BYTES)
     load = shape.lasting(setting.sizes.seconds, setting.sizes.warmup_s)
@@ -76,11 +75,11 @@ def pages(setting: Setting, connections: int, fsync: str) -> Iterator[Contestant
         return _written(setting, count, PAGE_BYTES, group)
 
     with scratch(setting) as place, ExitStack() as stack:
-        contestants: dict[str, Measure | Skip] = {}
+        measures: dict[str, Measure | Skip] = {}
         for name in (LOGD, *beside):
             rate = pushing(setting, stack, place, name, load, fsync)
-            contestants[name] = rate if isinstance(rate, Skip) else _in_bytes(rate)
-        yield {**contestants, _writes(group): write, "sink": partial(_sink, setting, load, group)}
+            measures[name] = rate if isinstance(rate, Skip) else _in_bytes(rate)
+        yield {**measures, _writes(group): write, "sink": partial(_sink, setting, load, group)}
 
 
 def _in_bytes(rate: Measure) -> Measure:
@@ -91,7 +90,7 @@ def _in_bytes(rate: Measure) -> Measure:
 
 
 @contextmanager
-def large_pushes(setting: Setting, connections: int, fsync: str) -> Iterator[Contestants]:
+def large_pushes(setting: Setting, connections: int, fsync: str) -> Iterator[Measures]:
     """Until all pushes are acknowledged, compared with a write loop and a bare server in C.
 
     Each measurement uses a new server and a new file, to start without its own page cache. With
@@ -100,7 +99,9 @@ def large_pushes(setting: Setting, connections: int, fsync: str) -> Iterator[Con
     """
     group = connections if fsync == "always" else 0
     share = min(1, group / SYNCED_SHARE) if group else 1  # syncs are slow
-    load = batches_for(int(setting.sizes.push_bytes * share), BATCH.with_connections(connections))
+    load = batches_for(
+        int(setting.sizes.push_bytes * share), replace(BATCH, connections=connections)
+    )
 
     def pushed() -> Sample:
         with scratch(setting) as place, peers.logd(place, fsync) as peer:
@@ -114,7 +115,7 @@ def large_pushes(setting: Setting, connections: int, fsync: str) -> Iterator[Con
 
 
 @contextmanager
-def large_pushes_to_disk(setting: Setting) -> Iterator[Contestants]:
+def large_pushes_to_disk(setting: Setting) -> Iterator[Measures]:
     """The same, including the time until everything is on disk."""
     load = batches_for(setting.sizes.push_bytes)
 
@@ -147,9 +148,7 @@ def _writes(group: int) -> str:
 
 def _written(setting: Setting, count: int, body_bytes: int, group: int) -> Sample:
     with scratch(setting) as place:
-        facts: Mapping[str, float] = setting.programs.writev(
-            Path(place) / "plain", count, body_bytes, group=group
-        )
+        facts = setting.programs.writev(place / "plain", count, body_bytes, group=group)
     return Sample(facts["mb_per_second"], facts)
 
 
@@ -241,15 +240,10 @@ def _rest_of_the_grid() -> Iterator[Row]:
         yield policy(fsync, 16, 100, full=True)
 
 
+TO_DISK = Target(0.85, beside="writev+sync")
 USUAL = (
     large(16, "interval", 0.9),
-    Row(
-        "push-64k-disk",
-        "the same, until it is on disk",
-        "MB/s",
-        large_pushes_to_disk,
-        Target(0.85, beside="writev+sync"),
-    ),
+    Row("push-64k-disk", "the same, until it is on disk", "MB/s", large_pushes_to_disk, TO_DISK),
     large(16, "always", 0.85),
     page(16, "interval"),
     page(16, "always"),

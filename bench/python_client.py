@@ -31,26 +31,18 @@ def write(task: Task) -> float:
 
 
 def read(task: Task) -> float:
-    """Message by message, each checked and split."""
+    """Message by message, each checked and split; in mode `batches`, in lists of messages."""
     start = time.perf_counter()
     seen = seen_bytes = 0
     with Reader(target(task), task.topic, start="first", limit=task.messages) as reader:
-        for message in reader:
-            seen += 1
-            seen_bytes += len(message.value)
-    elapsed = time.perf_counter() - start
-    task.check_read(seen, seen_bytes)
-    return elapsed
-
-
-def read_batches(task: Task) -> float:
-    """Batch by batch, for applications that work on lists of messages."""
-    start = time.perf_counter()
-    seen = seen_bytes = 0
-    with Reader(target(task), task.topic, start="first", limit=task.messages) as reader:
-        for batch in reader.batches():
-            seen += len(batch.messages)
-            seen_bytes += sum(map(len, batch.messages))
+        if task.mode == "batches":
+            for batch in reader.batches():
+                seen += len(batch.messages)
+                seen_bytes += sum(map(len, batch.messages))
+        else:
+            for message in reader:
+                seen += 1
+                seen_bytes += len(message.value)
     elapsed = time.perf_counter() - start
     task.check_read(seen, seen_bytes)
     return elapsed
@@ -59,7 +51,7 @@ def read_batches(task: Task) -> float:
 MODES: dict[str, dict[str, Way]] = {
     "write": {"write": write},
     "read": {"read": read},
-    "batches": {"batches": read_batches},
+    "batches": {"batches": read},
 }
 
 if __name__ == "__main__":

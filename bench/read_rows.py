@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from bench import peers
-from bench.measure import LOGD, Contestants, Measure, Row, Sample, Setting, Skip, Target
+from bench.measure import LOGD, Measure, Measures, Row, Sample, Setting, Skip, Target
 from bench.processes import BenchError
 from bench.programs import Load
 from bench.workloads import BATCH, MESSAGE_BYTES, batches_for, scratch
 
 READ_BYTES = 8 << 20  # per READ; the server may send less
 MESSAGES = 1_000_000  # the generator reads offsets from 100,000 on: six digits each
-SMALL_BATCH = Load(
-    connections=16, message_bytes=MESSAGE_BYTES, batch_bytes=4000, topic="random"
-)  # 40 messages: the reply contains the whole batch of a message
-FILLING_DEPTH = 100
+# 40 messages: the reply contains the whole batch of a message.
+SMALL_BATCH = Load(16, 1, MESSAGE_BYTES, 4000, topic="random")
 
 Ask = Callable[[str, int], Sample]
 
 
 @contextmanager
-def whole_topic(setting: Setting) -> Iterator[Contestants]:
+def whole_topic(setting: Setting) -> Iterator[Measures]:
     """`sendfile` sends the same files that the server reads."""
     with scratch(setting) as place, peers.logd(place, "interval") as peer:
         setting.programs.load("logd", peer.port, batches_for(setting.sizes.topic_bytes))
@@ -45,10 +44,10 @@ def whole_topic(setting: Setting) -> Iterator[Contestants]:
 
 
 @contextmanager
-def random_messages(setting: Setting) -> Iterator[Contestants]:
+def random_messages(setting: Setting) -> Iterator[Measures]:
     """Single messages by offset, from 16 connections, in a topic of a million."""
-    reading = Load(connections=16, message_bytes=MESSAGE_BYTES, topic=SMALL_BATCH.topic)
-    reading = reading.lasting(setting.sizes.seconds, setting.sizes.warmup_s)
+    shape = Load(16, 1, MESSAGE_BYTES, topic=SMALL_BATCH.topic)
+    reading = shape.lasting(setting.sizes.seconds, setting.sizes.warmup_s)
 
     def ask(protocol: str, port: int) -> Sample:
         facts = setting.programs.load(protocol, port, reading)
@@ -69,7 +68,7 @@ def random_messages(setting: Setting) -> Iterator[Contestants]:
 def _fill(setting: Setting, peer: peers.Peer) -> int:
     """Write the topic, one batch at a time so that none are merged; the size of a stored batch."""
     count = MESSAGES // SMALL_BATCH.push_messages
-    one = SMALL_BATCH.with_connections(1).limited_to(count)
+    one = replace(SMALL_BATCH, connections=1, count=count)
     setting.programs.load("logd", peer.port, one)
     stored = sum(file.stat().st_size for file in peer.partitions(one.topic))
     return stored // count
@@ -79,7 +78,7 @@ def _redis(setting: Setting, stack: ExitStack, place: Path, ask_of: Ask) -> Meas
     if reason := peers.redis_missing():
         return Skip(reason)
     theirs = stack.enter_context(peers.redis(place, "everysec"))
-    filling = Load(16, FILLING_DEPTH, MESSAGE_BYTES, topic=SMALL_BATCH.topic).limited_to(MESSAGES)
+    filling = Load(16, 100, MESSAGE_BYTES, topic=SMALL_BATCH.topic, count=MESSAGES)
     setting.programs.load("redis-numbered", theirs.port, filling)
     return lambda: ask_of("redis-read", theirs.port)
 

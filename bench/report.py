@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich import box
@@ -13,7 +14,7 @@ from bench.measure import LOGD, Result, Row, Sample, Spread, Target
 
 SATURATED_CPU = 0.95
 PERCENTILES = ("p50_us", "p99_us", "p999_us")
-HEADINGS = ("median", "p50/99/99.9 ms", "ratio", "least–most", "target", "met")
+HEADINGS = ("median", "p50/99/99.9 ms", "ratio", "range", "target", "met")
 
 
 def show(console: Console, results: Sequence[Result]) -> None:
@@ -22,19 +23,22 @@ def show(console: Console, results: Sequence[Result]) -> None:
     for result in results:
         for note in notes(result):
             console.print(f"{result.row.name}: {note}", markup=False, highlight=False)
-    verdicts = [met for result in results for met in _verdicts(result) if met is not None]
-    console.print(f"{sum(verdicts)} of {len(verdicts)} targets met")
+    console.print(targets_met(results))
+
+
+def targets_met(results: Sequence[Result]) -> str:
+    verdicts = [result.met(target) for result in results for target in result.row.targets()]
+    judged = [met for met in verdicts if met is not None]
+    return f"{sum(judged)} of {len(judged)} targets met"
 
 
 def notes(result: Result) -> list[str]:
-    found = [f"no figure beside {name}: {why}" for name, why in result.skipped.items()]
+    found = [f"no result for {name}: {why}" for name, why in result.skipped.items()]
     if result.failure:
         found.append(f"FAILED: {result.failure}")
     for name in result.samples:
         if (result.fact(name, "cpu") or 0) > SATURATED_CPU:
-            found.append(
-                f"the generator was busy all the time with {name}: that is at least its rate"
-            )
+            found.append(f"the generator was busy all the time with {name}: it may be faster")
     return found + list(_ceilings(result))
 
 
@@ -89,7 +93,7 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
 
 
 def _table(results: Sequence[Result]) -> Table:
-    """A table with a row per result, which has a line per contestant."""
+    """A table with a row per result, which has a line per measurement."""
     table = Table(box=box.HORIZONTALS, show_lines=True, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("row", min_width=max(len(result.row.name) for result in results))
     table.add_column("who", no_wrap=True)
@@ -109,7 +113,7 @@ def _colored(result: Result, name: str) -> list[str]:
 
 
 def cells(result: Result, name: str) -> list[str]:
-    """The cells of a contestant."""
+    """The cells of a measurement."""
     unit = result.row.unit
     beside = None if name == LOGD else name
     target = result.row.aim(beside)
@@ -122,7 +126,7 @@ def cells(result: Result, name: str) -> list[str]:
         times(ratio.median) if ratio else "",
         f"{times(ratio.low)}–{times(ratio.high)}" if ratio else _span(figure, unit),
         _target(target, unit) if target else "",
-        _verdict(result.met(target)) if target else "",
+        {None: "", True: "yes", False: "no"}[result.met(target)] if target else "",
     ]
 
 
@@ -136,8 +140,8 @@ def _span(value: Spread, unit: str) -> str:
     return f"{digits(value.low / divisor)}–{digits(value.high / divisor)}"
 
 
-def _latency(result: Result, contestant: str) -> str:
-    found = [result.fact(contestant, name) for name in PERCENTILES]
+def _latency(result: Result, name: str) -> str:
+    found = [result.fact(name, fact) for fact in PERCENTILES]
     return "/".join(_short(value / 1000) for value in found if value is not None)
 
 
@@ -152,14 +156,6 @@ def _target(target: Target, unit: str) -> str:
     return f"{sign} {target.bound / divisor:g} {unit}".rstrip()
 
 
-def _verdicts(result: Result) -> list[bool | None]:
-    return [result.met(target) for target in result.row.targets()]
-
-
-def _verdict(met: bool | None) -> str:
-    return {None: "", True: "yes", False: "no"}[met]
-
-
 # -- JSON ---------------------------------------------------------------------------------------
 
 
@@ -169,15 +165,11 @@ def _row_json(result: Result) -> dict[str, Any]:
         "name": row.name,
         "what": row.what,
         "unit": row.unit,
-        "values": {name: _spread_json(result.values(name)) for name in result.samples},
-        "ratios": {name: _spread_json(result.ratio(name)) for name in result.peers()},
+        "values": {name: asdict(result.values(name)) for name in result.samples},
+        "ratios": {name: asdict(result.ratio(name)) for name in result.samples if name != LOGD},
         "targets": [
-            {
-                "beside": target.beside,
-                "target": _target(target, row.unit),
-                "met": result.met(target),
-            }
-            for target in row.targets()
+            {"beside": one.beside, "target": _target(one, row.unit), "met": result.met(one)}
+            for one in row.targets()
         ],
         "notes": notes(result),
         "skipped": result.skipped,
@@ -195,7 +187,3 @@ def _read_row(row: Row, stored: Mapping[str, Any]) -> Result:
         for name, each in stored["samples"].items()
     }
     return Result(row, samples, dict(stored["skipped"]), stored["failure"])
-
-
-def _spread_json(value: Spread) -> dict[str, float]:
-    return {"median": value.median, "low": value.low, "high": value.high}

@@ -13,17 +13,7 @@ from bench import (
     spark_rows,
     tls_rows,
 )
-from bench.measure import Row
 
-ROWS: tuple[Row, ...] = (
-    *push_rows.ROWS,
-    *read_rows.ROWS,
-    *follow_rows.ROWS,
-    *daemon_rows.NEIGHBOURS,
-    *client_rows.ROWS,
-    *http_rows.ROWS,
-    *tls_rows.ROWS,
-    *spark_rows.ROWS,
-    *growth_rows.ROWS,
-    *daemon_rows.ROWS,
-)
+_SERVERS = (*push_rows.ROWS, *read_rows.ROWS, *follow_rows.ROWS)
+_CLIENTS = (*client_rows.ROWS, *http_rows.ROWS, *tls_rows.ROWS, *spark_rows.ROWS)
+ROWS = (*_SERVERS, *_CLIENTS, *growth_rows.ROWS, *daemon_rows.ROWS)

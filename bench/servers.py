@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,22 +16,18 @@ from bench.programs import Load
 # The nearest fsync policies of Redis. Other servers cannot sync with each push.
 APPENDFSYNC = {"never": "no", "interval": "everysec", "always": "always"}
 
-Serve = Callable[[Path, str, Load], AbstractContextManager[peers.Peer]]
-
 
 @dataclass(frozen=True, slots=True)
 class Server:
     protocol: str  # of the load generator
-    serve: Serve  # with a directory, an fsync policy and a load
+    serve: Callable[[Path, str, Load], peers.Serving]  # the directory, the fsync policy, the load
     missing: Callable[[], str | None] = lambda: None
 
 
 SERVERS = {
     LOGD: Server("logd", lambda place, fsync, _: peers.logd(place, fsync)),
     "redis": Server(
-        "redis",
-        lambda place, fsync, _: peers.redis(place, APPENDFSYNC[fsync]),
-        peers.redis_missing,
+        "redis", lambda place, fsync, _: peers.redis(place, APPENDFSYNC[fsync]), peers.redis_missing
     ),
     "nats": Server("nats", lambda place, *_: peers.nats(place), peers.nats_missing),
     "rabbitmq": Server("rabbitmq", lambda place, *_: rabbitmq.rabbitmq(place), rabbitmq.missing),
@@ -50,16 +46,25 @@ def pushing(
     setting: Setting, stack: ExitStack, place: Path, name: str, load: Load, fsync: str
 ) -> Measure | Skip:
     """Start the server `name` and return its measurement, or the reason why it is skipped."""
-    server = SERVERS[name]
-    peer = started(server.missing, partial(server.serve, place, fsync, load), stack)
+    protocol, peer = SERVERS[name].protocol, start_server(name, place, fsync, load, stack)
     if isinstance(peer, Skip):
         return peer
-    return lambda: push(setting, server.protocol, peer, as_entry(load, server.protocol))
+    return lambda: push(setting, protocol, peer, as_entry(load, protocol))
+
+
+def start_server(
+    name: str, place: Path, fsync: str, load: Load, stack: ExitStack
+) -> peers.Peer | Skip:
+    server = SERVERS[name]
+    serve = partial(server.serve, place, fsync, load)
+    if name == LOGD:
+        return stack.enter_context(serve())  # if it fails, so does the row
+    return started(server.missing, serve, stack)
 
 
 def started(
     missing: Callable[[], str | None],
-    serve: Callable[[], AbstractContextManager[peers.Peer]],
+    serve: Callable[[], peers.Serving],
     stack: ExitStack,
 ) -> peers.Peer | Skip:
     """Start another server; if it fails, it is skipped, and logd is still measured."""

@@ -9,15 +9,14 @@ import json
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from bench import peers
-from bench.measure import LOGD, Contestants, Row, Sample, Setting, Skip, Target
+from bench.measure import LOGD, Measures, Row, Sample, Setting, Skip, Target
 from bench.processes import BenchError, checkout, environment, python
-from bench.workloads import BATCH, BATCH_BYTES, MESSAGE_BYTES, batches_for, scratch
+from bench.workloads import EVEN_BATCH, MESSAGE_BYTES, batches_for, scratch
 
 TEXT = "text file"
 WARMING_TURNS = 6
@@ -35,29 +34,26 @@ def why_not() -> str | None:
 @contextmanager
 def filled(setting: Setting) -> Iterator[tuple[peers.Peer, str, int]]:
     """A daemon with a topic of messages of equal size; yields the topic and their number."""
-    whole = replace(BATCH, batch_bytes=BATCH_BYTES // MESSAGE_BYTES * MESSAGE_BYTES)
-    load = batches_for(setting.sizes.client_messages * MESSAGE_BYTES, whole)
+    load = batches_for(setting.sizes.client_messages * MESSAGE_BYTES, EVEN_BATCH)
     with scratch(setting) as place, peers.logd(place, "interval") as peer:
         setting.programs.load("logd", peer.port, load)
         yield peer, load.topic, load.count * load.push_messages
 
 
 @contextmanager
-def counting(setting: Setting) -> Iterator[Contestants]:
+def counting(setting: Setting) -> Iterator[Measures]:
     if reason := why_not():
         yield {LOGD: Skip(reason)}
         return
     with filled(setting) as (peer, topic, messages):
         file = peer.directory / "lines"
         write_lines(peer, topic, file)
+        expected = (messages, messages * (MESSAGE_BYTES - 1))
         with session(peer, topic, file) as ask:
 
             def measure(way: str) -> Sample:
                 facts = ask(way)
-                if (facts["messages"], facts["bytes"]) != (
-                    messages,
-                    messages * (MESSAGE_BYTES - 1),
-                ):
+                if (facts["messages"], facts["bytes"]) != expected:
                     raise BenchError(f"{way} counted {facts}, not {messages} messages")
                 return Sample(messages / facts["seconds"], facts)
 
@@ -103,12 +99,12 @@ def session(
 
 
 @contextmanager
-def splitting(setting: Setting) -> Iterator[Contestants]:
+def splitting(setting: Setting) -> Iterator[Measures]:
     if reason := why_not():
         yield {LOGD: Skip(reason)}
         return
     with filled(setting) as (peer, topic, _):
-        from pyspark_logd.arrow_columns import SCHEMA
+        from pyspark_logd.arrow_batches import SCHEMA
         from pyspark_logd.batch_reader import BatchReader
         from pyspark_logd.options import read_options
 
@@ -123,18 +119,8 @@ def splitting(setting: Setting) -> Iterator[Contestants]:
 
 
 ROWS = (
+    Row("spark-count", "Spark: count, sum of lengths", "/s", counting, Target(1.0, beside=TEXT)),
     Row(
-        "spark-count",
-        "Spark: count, sum of lengths",
-        "/s",
-        counting,
-        Target(1.0, beside=TEXT),
-    ),
-    Row(
-        "spark-splits",
-        "Spark: largest split / smallest",
-        "×",
-        splitting,
-        Target(1.1, at_most=True),
+        "spark-splits", "Spark: largest split / smallest", "×", splitting, Target(1.1, at_most=True)
     ),
 )

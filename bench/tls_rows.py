@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 
 from bench import peers
-from bench.measure import LOGD, Contestants, Row, Sample, Setting, Skip
-from bench.processes import python, run_json
+from bench.client_rows import run_client
+from bench.measure import LOGD, Measures, Row, Sample, Setting, Skip
 from bench.workloads import MESSAGE_BYTES, scratch
 
 PLAIN = "plain"
@@ -20,12 +21,12 @@ _ACCESS = f'[tokens.bench]\ntoken = "{TOKEN}"\nread = ["*"]\nwrite = ["*"]\n'
 
 
 @contextmanager
-def secured(setting: Setting, mode: str) -> Iterator[Contestants]:
+def secured(setting: Setting, mode: str) -> Iterator[Measures]:
     """Each uses its own daemon, otherwise with the same settings."""
     if find_spec("trustme") is None:
         yield {LOGD: Skip("the Python package trustme, which makes certificates, is not installed")}
         return
-    turns = iter(range(10**6))
+    turns = count()
     with scratch(setting) as place:
         (place / "secure").mkdir()
         flags = _secrets(place / "secure")
@@ -35,18 +36,18 @@ def secured(setting: Setting, mode: str) -> Iterator[Contestants]:
         ):
             addresses = {LOGD: f"tls://{tls.address}@{place / 'secure'}", PLAIN: plain.address}
 
-            def measure(address: str, topic: str, mode: str = mode) -> Sample:
-                numbers = (setting.sizes.client_messages, MESSAGE_BYTES, setting.seed)
-                words = ["bench.python_client", mode, address, topic, *map(str, numbers)]
-                facts = run_json([python(), "-m", *words])
-                return Sample(facts["per_second"] * MESSAGE_BYTES / 1e6, facts)
+            def measure(address: str, mode: str = mode, topic: str = TOPIC) -> Sample:
+                messages = setting.sizes.client_messages
+                sample = run_client(setting, "python_client", mode, address, topic, messages)
+                return Sample(sample.value * MESSAGE_BYTES / 1e6, sample.facts)
 
             def turn(address: str) -> Sample:
-                return measure(address, TOPIC if mode != "write" else f"{TOPIC}-{next(turns)}")
+                topic = f"{TOPIC}-{next(turns)}" if mode == "write" else TOPIC
+                return measure(address, topic=topic)
 
             if mode != "write":
                 for address in addresses.values():
-                    measure(address, TOPIC, "write")
+                    measure(address, "write")
             yield {name: partial(turn, address) for name, address in addresses.items()}
 
 

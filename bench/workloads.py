@@ -16,6 +16,7 @@ from bench.programs import Load
 MESSAGE_BYTES = 100
 BATCH_BYTES = 64 * 1024
 BATCH = Load(connections=16, message_bytes=MESSAGE_BYTES, batch_bytes=BATCH_BYTES)
+EVEN_BATCH = replace(BATCH, batch_bytes=BATCH_BYTES // MESSAGE_BYTES * MESSAGE_BYTES)
 SETTLE_S = 0.3  # until the load has reached full speed
 
 

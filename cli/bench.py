@@ -7,7 +7,9 @@ is that of a client that waits. With many small batches the result is limited by
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
+from itertools import accumulate
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -15,7 +17,6 @@ import typer
 
 from cli.arguments import connection
 from cli.arguments.topic_names import topic_argument
-from cli.output.latency import Latencies
 from cli.output.number_text import bytes_text, count_text
 from cli.output.progress import Advance, bar, is_bar_visible
 from cli.output.stdout import Quiet, ReportFormat, ReportOutput, notice, print_report
@@ -42,13 +43,32 @@ ReadBack = Annotated[
 ]
 
 
+PERCENTILES = (50.0, 90.0, 99.0, 99.9, 100.0)
+
+
+class Latencies(Counter[float]):
+    """The number of requests by their seconds, rounded to three digits to save memory."""
+
+    def add(self, seconds: float) -> None:
+        self[float(f"{seconds:.3g}")] += 1
+
+    def percentiles_ms(self) -> dict[str, float]:
+        """The latency that this percentage of the requests did not exceed; p100 is the maximum."""
+        return {f"p{percent:g}": round(self._within(percent) * 1000, 4) for percent in PERCENTILES}
+
+    def _within(self, percent: float) -> float:
+        wanted = self.total() * percent / 100
+        reached = zip(sorted(self), accumulate(self[one] for one in sorted(self)), strict=True)
+        return next((seconds for seconds, count in reached if count >= wanted), 0.0)
+
+
 class Measured(NamedTuple):
     """The amount of work, its duration, and the latency of the requests."""
 
     messages: int
     bytes: int
-    seconds: float
-    latencies: Latencies
+    seconds: float = 0.0
+    latencies: Latencies = Latencies()
 
     def as_object(self) -> dict[str, Any]:
         return {
@@ -131,7 +151,9 @@ def _measure(works: list[Work]) -> Measured:
     if failed:
         raise failed[0]
     seconds = perf_counter() - start
-    latencies = Latencies.joined(one.latencies for one in done)
+    latencies = Latencies()
+    for one in done:
+        latencies.update(one.latencies)
     messages, size = sum(one.messages for one in done), sum(one.bytes for one in done)
     return Measured(messages, size, seconds, latencies)
 
@@ -152,7 +174,7 @@ def _pusher(
                     latencies.add(perf_counter() - start)
                     pushed += count
                     advance(count)
-        return Measured(pushed, pushed * size, 0.0, latencies)
+        return Measured(pushed, pushed * size, latencies=latencies)
 
     return push
 
@@ -170,13 +192,13 @@ def _reader(address: Target, topic: str, first: int, messages: int, advance: Adv
     def read() -> Measured:
         from logd.client.reader import Reader
 
-        latencies, size, got = Latencies(), 0, 0
+        size = got = 0
         with Reader(address, topic, start=first, limit=messages) as reader:
             for batch in reader.batches():
                 got += len(batch.messages)
                 size += sum(map(len, batch.messages))
                 advance(len(batch.messages))
-        return Measured(got, size, 0.0, latencies)
+        return Measured(got, size)
 
     return read
 

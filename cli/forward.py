@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +15,7 @@ from cli.exit_codes import UsageError
 from cli.output.stdout import Quiet, notifier
 
 if TYPE_CHECKING:
-    from logd.forward.forwarder import Forwarder, Render
+    from logd.forward.forwarder import Render
 
 LINE_FORMATS = ("none", "syslog", "common", "combined", "json")
 MAX_LINE_BYTES = 4 << 20
@@ -135,7 +134,9 @@ def forward(
     output = SpooledOutput(target, topic, state.spool, notify)
     try:
         forwarder = Forwarder(state, initial, output, options, notify)
-        _handle_signals(forwarder)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: forwarder.stop())
+        signal.signal(signal.SIGUSR1, lambda *_: forwarder.report())
         notify(f"forwarding {' '.join(paths)} to {topic}; press Ctrl-C to stop")
         forwarder.run()
         notify(forwarder.summary())
@@ -143,18 +144,6 @@ def forward(
         output.close()
     if output.refused_lines:
         raise typer.Exit(exit_codes.LOSS)
-
-
-def _handle_signals(forwarder: Forwarder) -> None:
-    def stop(number: int, frame: FrameType | None) -> None:
-        forwarder.stop()
-
-    def report(number: int, frame: FrameType | None) -> None:
-        forwarder.report()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    signal.signal(signal.SIGUSR1, report)
 
 
 def _render(parse: str, fields: dict[str, str], add_path: bool) -> Render | None:

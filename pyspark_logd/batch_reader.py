@@ -12,14 +12,12 @@ from pyspark.sql.types import StructType
 
 from logd.wire.offset_ranges import OffsetRange
 from logd.wire.topic_identity import TopicIdentity
-from pyspark_logd.arrow_columns import arrow_schema
-from pyspark_logd.data_loss import on_loss
-from pyspark_logd.errors import hidden_traceback, one_line_errors
+from pyspark_logd.arrow_batches import arrow_schema
+from pyspark_logd.errors import on_loss, one_line_errors
 from pyspark_logd.options import Location, SourceReadOptions
-from pyspark_logd.query_ranges import resolve, within
 from pyspark_logd.split_reader import record_batches
-from pyspark_logd.splits import Split, TopicSizes, split_counts, split_offsets
-from pyspark_logd.topic_sources import TopicSource, located_topics
+from pyspark_logd.splits import Split, TopicSizes, split_topics
+from pyspark_logd.topic_sources import TopicSource, located_topics, resolve, within
 
 
 class TopicQuery(NamedTuple):
@@ -31,22 +29,25 @@ class TopicQuery(NamedTuple):
     offsets: OffsetRange
     sizes: TopicSizes
 
-    @property
-    def bytes(self) -> float:
-        return self.sizes.before(self.offsets.next) - self.sizes.before(self.offsets.first)
-
 
 class BatchReader(DataSourceReader):
     def __init__(self, options: SourceReadOptions, schema: StructType) -> None:
         self._options, self._schema = options, arrow_schema(schema)
 
-    @one_line_errors
+    @one_line_errors()
     def partitions(self) -> list[InputPartition]:
         with located_topics(self._options) as by_topic:
-            return [*plan_splits(self._options, [self._query(*one) for one in by_topic.items()])]
+            queries = [self._query(*one) for one in by_topic.items()]
+        topics = [(query.sizes, query.offsets) for query in queries]
+        bounds = split_topics(topics, self._options.min_splits, self._options.max_split_messages)
+        return [
+            Split(query.location, query.topic, start, stop, query.identity)
+            for query, offsets in zip(queries, bounds, strict=True)
+            for start, stop in pairwise(offsets)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        with hidden_traceback():
+        with one_line_errors():
             if isinstance(partition, Split):  # Spark passes None if there are no splits
                 loss = on_loss(self._options.fails_on_data_loss)
                 yield from record_batches(partition, self._schema, loss)
@@ -65,12 +66,3 @@ class BatchReader(DataSourceReader):
         return TopicQuery(
             topic, source.location, extent.identity, offsets, TopicSizes(source.partitions(topic))
         )
-
-
-def plan_splits(options: SourceReadOptions, queries: list[TopicQuery]) -> Iterator[Split]:
-    """The splits of a batch query, ordered by topic and offset."""
-    counts = split_counts([query.bytes for query in queries], options.min_splits)
-    for query, count in zip(queries, counts, strict=True):
-        offsets = split_offsets(query.sizes, *query.offsets, count, options.max_split_messages)
-        for start, stop in pairwise(offsets):
-            yield Split(query.location, query.topic, start, stop, query.identity)

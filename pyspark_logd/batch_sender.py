@@ -31,7 +31,7 @@ from logd.errors import Conflict, Internal, LogdError, OutOfOrder
 from logd.wire import commands
 from logd.wire.addresses import ConnectionLost
 from logd.wire.commands import Pushed
-from pyspark_logd.arrow_bodies import ArrowBody
+from pyspark_logd.arrow_batches import ArrowBody
 from pyspark_logd.errors import DataLoss
 from pyspark_logd.options import Location
 from pyspark_logd.split_reader import RETRY_TIMEOUT_S
@@ -66,8 +66,8 @@ class BatchSender:
 
     def __exit__(self, kind: object, *_: object) -> None:
         try:
-            if kind is None:
-                self._flush_all()
+            for topic in self._topics.values() if kind is None else ():
+                self._flush(topic)
         finally:
             self._disconnect()
 
@@ -91,10 +91,6 @@ class BatchSender:
         return UnackedBatches(
             f"{self._producer}.{names_used}", is_shared=True, max_in_flight=IN_FLIGHT
         )
-
-    def _flush_all(self) -> None:
-        for topic in self._topics.values():
-            self._flush(topic)
 
     def _flush(self, topic: TopicSendState) -> None:
         while len(topic.unacked):

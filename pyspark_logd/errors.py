@@ -2,24 +2,26 @@
 
 Spark wraps an exception of a Python process in one of its own, with both tracebacks.
 `one_line_errors` makes Spark omit the Python traceback. `explain` and `error_code` extract the line
-`logd error <code>: <sentence>` from the exception that the driver gets.
+`logd error <code>: <sentence>` from the exception that the driver gets. If messages are missing,
+the query fails or logs a warning, depending on failOnDataLoss.
 """
 
 from __future__ import annotations
 
-import functools
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
 
 from logd.errors import BadRequest, LogdError
 from logd.wire.addresses import ConnectionLost
 
-P = ParamSpec("P")
-T = TypeVar("T")
+OnLoss = Callable[[str, int, int, str], None]  # topic, first offset, next offset, reason
 
+LOST_ON_DISK = "the daemon lost them on its disk"  # a gap, which stays
+DATA_LOSS = re.compile(r"topic (\S+) has lost offsets ([0-9]+) to ([0-9]+): (.*)")
+_log = logging.getLogger("logd.spark")
 _LINE = re.compile(
     r"^(?:.*: )?pyspark_logd\.errors\.\w+: (?:logd error (?P<code>[a-z-]+): )?(?P<text>.+)$",
     re.MULTILINE,
@@ -49,8 +51,8 @@ class LogdFailed(Exception):
 
 
 @contextmanager
-def hidden_traceback() -> Iterator[None]:
-    """Convert errors of logd and of the network to `LogdFailed`.
+def one_line_errors() -> Iterator[None]:
+    """Convert errors of logd and of the network to `LogdFailed`, in a block or as a decorator.
 
     The environment variable is Spark's switch. The Python process ends with this exception, so the
     variable does not hide the traceback of any other.
@@ -69,17 +71,6 @@ def _code(error: LogdError | OSError) -> str:
     return "no-connection" if isinstance(error, ConnectionLost) else "io"
 
 
-def one_line_errors(function: Callable[P, T]) -> Callable[P, T]:
-    """A decorator for methods that Spark calls: `hidden_traceback` for the whole method."""
-
-    @functools.wraps(function)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
-        with hidden_traceback():
-            return function(*args, **kwargs)
-
-    return wrapped
-
-
 def explain(error: BaseException) -> str | None:
     """The message of logd in an exception that Spark raised; None if there is none."""
     found = _LINE.search(str(error))
@@ -92,3 +83,26 @@ def error_code(error: BaseException) -> str | None:
         return error.code
     found = _LINE.search(str(error))
     return found["code"] if found else None
+
+
+# -- data loss ------------------------------------------------------------------------------------
+
+
+def fail(topic: str, first: int, next_: int, reason: str) -> None:
+    raise DataLoss(
+        f"{_describe(topic, first, next_, reason)};"
+        " to skip them, set the option failOnDataLoss to false"
+    )
+
+
+def warn(topic: str, first: int, next_: int, reason: str) -> None:
+    """Logs to the standard error of the Spark Python process."""
+    _log.warning("%s; skipping them", _describe(topic, first, next_, reason))
+
+
+def on_loss(fails: bool) -> OnLoss:
+    return fail if fails else warn
+
+
+def _describe(topic: str, first: int, next_: int, reason: str) -> str:
+    return f"topic {topic} has lost offsets {first} to {next_ - 1}: {reason}"

@@ -36,7 +36,7 @@ class FilteringReader(BatchReader):
     offsets = (0, MAX_NUMBER)
     times_ms = (0, MAX_NUMBER)
 
-    @one_line_errors
+    @one_line_errors()
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         for one in filters:
             if not isinstance(one, COMPARISONS):

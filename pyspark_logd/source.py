@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_logd.arrow_columns import SCHEMA
+from pyspark_logd.arrow_batches import SCHEMA
 from pyspark_logd.batch_reader import BatchReader
 from pyspark_logd.errors import BadOption, one_line_errors
 from pyspark_logd.filters import FilteringReader
@@ -30,12 +30,12 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "logd"
 
-    @one_line_errors
+    @one_line_errors()
     def schema(self) -> StructType:
         with located_topics(any_read_options(self.options)):
             return SCHEMA
 
-    @one_line_errors
+    @one_line_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options, is_stream=False)
         kind = FilteringReader if options.pushes_filters else BatchReader
@@ -44,13 +44,13 @@ class DefaultSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(self.options, schema)
 
-    @one_line_errors
+    @one_line_errors()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         options = self._write_options(overwrite)
         connect(options.location).close()
         return BatchWriter(options, schema)
 
-    @one_line_errors
+    @one_line_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Does not connect: Spark also creates a writer for every commit, without using it."""
         return StreamWriter(self._write_options(overwrite), schema)

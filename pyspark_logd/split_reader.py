@@ -20,11 +20,10 @@ from logd.wire.commands import Batches
 from logd.wire.offset_ranges import OffsetRange
 from logd.wire.read_state import check
 from logd.wire.topic_identity import kept
-from pyspark_logd.arrow_columns import ColumnChunk, decode_batch, record_batch
-from pyspark_logd.data_loss import LOST_ON_DISK, OnLoss
-from pyspark_logd.query_ranges import within
+from pyspark_logd.arrow_batches import ColumnChunk, decode_batch, record_batch
+from pyspark_logd.errors import LOST_ON_DISK, OnLoss
 from pyspark_logd.splits import Split
-from pyspark_logd.topic_sources import TopicSource, open_source
+from pyspark_logd.topic_sources import TopicSource, open_source, within
 
 RETRY_TIMEOUT_S = 60.0
 CHUNK_BYTES = 32 << 20  # uncompressed messages in one record batch

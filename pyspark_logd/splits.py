@@ -13,6 +13,7 @@ from math import ceil
 from pyspark.sql.datasource import InputPartition
 
 from logd.wire.commands import PartitionInfo
+from logd.wire.offset_ranges import OffsetRange
 from logd.wire.topic_identity import TopicIdentity
 from pyspark_logd.options import Location
 
@@ -80,6 +81,18 @@ def _limit_ranges(max_messages: int, offsets: list[int]) -> list[int]:
         first, length = found[-1], offset - found[-1]
         found += [first + length * i // pieces for i in range(1, pieces + 1)]
     return found
+
+
+def split_topics(
+    topics: Sequence[tuple[TopicSizes, OffsetRange]], min_splits: int, max_messages: int
+) -> list[list[int]]:
+    """The bounds of the splits of each topic."""
+    bytes_ = [sizes.before(stop) - sizes.before(start) for sizes, (start, stop) in topics]
+    counts = split_counts(bytes_, min_splits)
+    return [
+        split_offsets(sizes, *offsets, count, max_messages)
+        for (sizes, offsets), count in zip(topics, counts, strict=True)
+    ]
 
 
 def split_counts(bytes_: Sequence[float], min_splits: int) -> list[int]:

@@ -25,10 +25,6 @@ class StreamProgress(NamedTuple):
     cuts: list[int]
 
     @property
-    def start(self) -> int:
-        return self.cuts[0]
-
-    @property
     def next(self) -> int:
         return self.cuts[-1]
 

@@ -24,16 +24,22 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from logd.client.backoff import RETRYABLE, RetryDeadline
+from logd.wire.offset_ranges import OffsetRange
 from logd.wire.topic_identity import kept
-from pyspark_logd.arrow_columns import arrow_schema
-from pyspark_logd.data_loss import on_loss
-from pyspark_logd.errors import hidden_traceback, one_line_errors
+from pyspark_logd.arrow_batches import arrow_schema
+from pyspark_logd.errors import on_loss, one_line_errors
 from pyspark_logd.options import SourceReadOptions, read_options
-from pyspark_logd.query_ranges import resolve, within
 from pyspark_logd.split_reader import RETRY_TIMEOUT_S, readable_range, record_batches
-from pyspark_logd.splits import Split, TopicSizes, split_counts, split_offsets
+from pyspark_logd.splits import Split, TopicSizes, split_topics
 from pyspark_logd.stream_offsets import StreamProgress, from_json, limit_messages, to_json
-from pyspark_logd.topic_sources import Extent, TopicSource, locate_topics, open_source
+from pyspark_logd.topic_sources import (
+    Extent,
+    TopicSource,
+    locate_topics,
+    open_source,
+    resolve,
+    within,
+)
 
 T = TypeVar("T")
 SourceByTopic = dict[str, TopicSource]
@@ -58,23 +64,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- called by Spark --------------------------------------------------------------------------
 
-    @one_line_errors
+    @one_line_errors()
     def initialOffset(self) -> dict[str, Any]:
         arrow_schema(self._columns)  # report errors now, not in the first task
         return self._retry(self._initial)
 
-    @one_line_errors
+    @one_line_errors()
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._options.max_trigger_messages
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
-    @one_line_errors
+    @one_line_errors()
     def prepareForTriggerAvailableNow(self) -> None:
         self._targets = self._retry(
             lambda by_topic: {topic: source.extent(topic) for topic, source in by_topic.items()}
         )
 
-    @one_line_errors
+    @one_line_errors()
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
@@ -86,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return {"topics": self._latest} if self._latest else None
 
-    @one_line_errors
+    @one_line_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """`end` alone determines the splits, see `stream_offsets`."""
         if start == end:
@@ -94,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [*self._retry(lambda by_topic: [*self._splits(from_json(end), by_topic)])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        with hidden_traceback():
+        with one_line_errors():
             yield from record_batches(partition, arrow_schema(self._columns), self._on_loss)
 
     def stop(self) -> None:
@@ -125,9 +131,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         # Topics that do not exist now have no messages in this micro-batch.
         found = {topic: StreamProgress(was.identity, [was.next]) for topic, was in before.items()}
-        sizes = {topic: TopicSizes(source.partitions(topic)) for topic, source in by_topic.items()}
-        for topic, offsets in self._split(starts, counts, sizes).items():
-            found[topic] = StreamProgress(extents[topic].identity, offsets)
+        sizes = [TopicSizes(source.partitions(topic)) for topic, source in by_topic.items()]
+        ranges = [OffsetRange(start, start + counts[topic]) for topic, start in starts.items()]
+        topics, options = list(zip(sizes, ranges, strict=True)), self._options
+        bounds = split_topics(topics, options.min_splits, options.max_split_messages)
+        for topic, offsets in zip(by_topic, bounds, strict=True):
+            found[topic] = StreamProgress(extents[topic].identity, offsets or [starts[topic]])
         return found
 
     def _start(self, topic: str, before: dict[str, StreamProgress], extent: Extent) -> int:
@@ -136,12 +145,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return extent.first
         progress = before[topic]
         if progress.identity.id != extent.identity.id:
-            self._on_loss(
-                topic,
-                0,
-                progress.next,
-                "the topic was deleted and created again after they were read",
-            )
+            reason = "the topic was deleted and created again after they were read"
+            self._on_loss(topic, 0, progress.next, reason)
             return extent.first
         intact = kept(progress.identity, extent.identity, progress.next)
         if intact < progress.next:
@@ -154,18 +159,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return extent.next
         target = self._targets.get(topic)
         return min(extent.next, target.next) if target else 0
-
-    def _split(
-        self, starts: dict[str, int], counts: dict[str, int], sizes: dict[str, TopicSizes]
-    ) -> dict[str, list[int]]:
-        stops = {topic: starts[topic] + counts[topic] for topic in starts}
-        bytes_ = [sizes[t].before(stops[t]) - sizes[t].before(starts[t]) for t in starts]
-        numbers = split_counts(bytes_, self._options.min_splits)
-        most = self._options.max_split_messages
-        return {
-            topic: split_offsets(sizes[topic], start, stops[topic], count, most) or [start]
-            for (topic, start), count in zip(starts.items(), numbers, strict=True)
-        }
 
     def _splits(self, end: dict[str, StreamProgress], by_topic: SourceByTopic) -> Iterator[Split]:
         for topic, (identity, offsets) in end.items():

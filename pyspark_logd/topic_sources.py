@@ -1,4 +1,4 @@
-"""The sources of topics: a daemon, or a data directory on this host.
+"""The sources of topics, a daemon or a data directory on this host; and the offsets they have.
 
 A `Location` identifies a source and is serialized with each split. Nothing here retries; the
 callers do.
@@ -7,20 +7,21 @@ callers do.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from logd.client.client import Client
 from logd.errors import NotFound
 from logd.offline import reader
 from logd.wire import commands
 from logd.wire.commands import Batches, PartitionInfo
-from logd.wire.requests import At, Read
+from logd.wire.offset_ranges import OffsetRange
+from logd.wire.requests import At, Read, Where
 from logd.wire.topic_identity import TopicIdentity
-from pyspark_logd.errors import BadOption
-from pyspark_logd.options import FILE_PREFIX, Location, SourceReadOptions
+from pyspark_logd.errors import BadOption, OnLoss
+from pyspark_logd.options import FILE_PREFIX, Location, OffsetBound, SourceReadOptions
 
 TIMEOUT_S = 30.0
 READ_BYTES = 1 << 20  # per reply; with 4 MiB, a message took three times as long
@@ -34,26 +35,8 @@ class Extent(NamedTuple):
     identity: TopicIdentity
 
 
-class TopicSource(Protocol):
-    location: Location
-
-    def close(self) -> None: ...
-    def topics(self) -> list[str]: ...
-    def extent(self, topic: str) -> Extent: ...
-    def offset_at(self, topic: str, at: At) -> int: ...
-    def partitions(self, topic: str) -> list[PartitionInfo]: ...
-    def replies(self, topic: str, start: int, stop: int) -> Iterator[Batches]:
-        """Whole batches that cover these offsets; it ends early if the topic does."""
-
-
 def connect(location: Location) -> Client:
     return Client(location.endpoint or location.name, timeout_s=TIMEOUT_S)
-
-
-def open_source(location: Location) -> TopicSource:
-    return (
-        DataDirSource(location) if location.name.startswith(FILE_PREFIX) else DaemonSource(location)
-    )
 
 
 class DaemonSource:
@@ -77,7 +60,10 @@ class DaemonSource:
         return self._client.partitions(topic)
 
     def replies(self, topic: str, start: int, stop: int) -> Iterator[Batches]:
-        """Requests the next reply before the current one is processed."""
+        """Whole batches that cover these offsets; it ends early if the topic does.
+
+        Requests the next reply before the current one is processed.
+        """
         self._ask(topic, start, stop)
         while start < stop:
             reply: Batches = self._client.receive()
@@ -133,6 +119,14 @@ def _extent(stats: dict[str, str]) -> Extent:
     return Extent(int(stats["first"]), int(stats["next"]), TopicIdentity.of(stats))
 
 
+TopicSource = DaemonSource | DataDirSource
+
+
+def open_source(location: Location) -> TopicSource:
+    is_directory = location.name.startswith(FILE_PREFIX)
+    return DataDirSource(location) if is_directory else DaemonSource(location)
+
+
 def locate_topics(options: SourceReadOptions, sources: list[TopicSource]) -> dict[str, TopicSource]:
     """The source of each topic of a query, sorted by topic."""
     found: dict[str, TopicSource] = {}
@@ -163,3 +157,32 @@ def located_topics(options: SourceReadOptions) -> Iterator[dict[str, TopicSource
 
 def _matches(topic: str, pattern: str | None) -> bool:
     return pattern is not None and re.fullmatch(pattern, topic) is not None
+
+
+# -- offsets --------------------------------------------------------------------------------------
+
+
+def resolve(bound: OffsetBound, topic: str, source: TopicSource, extent: Extent) -> int:
+    """The offset of a bound. The topic may not have it."""
+    where: Where = bound if not isinstance(bound, Mapping) else _of(bound, topic)
+    if isinstance(where, At):
+        return source.offset_at(topic, where)
+    if isinstance(where, str):
+        return {"first": extent.first, "next": extent.next}[where]
+    return where
+
+
+def _of(bounds: Mapping[str, Where], topic: str) -> Where:
+    if topic not in bounds:
+        raise BadOption(f"there is no offset for topic {topic}, which subscribePattern matches")
+    return bounds[topic]
+
+
+def within(topic: str, extent: Extent, start: int, stop: int, on_loss: OnLoss) -> OffsetRange:
+    """The available offsets from `start` to before `stop`; missing ones are passed to `on_loss`."""
+    start = min(start, stop)
+    if start < (first := min(extent.first, stop)):
+        on_loss(topic, start, first, "they have expired")
+    if stop > (next_ := max(extent.next, start)):
+        on_loss(topic, next_, stop, f"the topic ends at {extent.next}")
+    return OffsetRange(max(start, extent.first), min(stop, extent.next))

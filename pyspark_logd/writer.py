@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from logd.wire.commands import checked_topic
-from pyspark_logd.arrow_bodies import bodies
+from pyspark_logd.arrow_batches import bodies
 from pyspark_logd.batch_sender import BatchSender
 from pyspark_logd.errors import BadOption, one_line_errors
 from pyspark_logd.options import SourceWriteOptions
@@ -42,7 +42,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._job = secrets.token_hex(8)  # chosen once, on the driver
 
-    @one_line_errors
+    @one_line_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         context = TaskContext.get()
         producer = f"spark-{self._job}.{context.partitionId()}" if context else None
@@ -54,7 +54,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         check_columns(options, schema)
         self._options = options
 
-    @one_line_errors
+    @one_line_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return write(iterator, self._options, _stream_producer(TaskContext.get()))
 

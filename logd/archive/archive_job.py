@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
@@ -31,7 +31,7 @@ from logd.archive.manifest import (
 )
 from logd.archive.object_stores import ArchiveStore
 from logd.client.client import Client
-from logd.errors import ArchiveError
+from logd.errors import ArchiveError, Faulted, OutOfRange
 from logd.wire.addresses import Endpoint, Target, addresses
 from logd.wire.offset_ranges import OffsetRange, count_offsets, merge, subtract
 from logd.wire.text import counted
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _MAX_ATTEMPTS = 5  # delete hooks may commit the same offsets at the same time
+_MAX_TASKS = 10_000
 
+T = TypeVar("T")
 StartSpark = Callable[[], AbstractContextManager["SparkSession"]]
 Notify = Callable[[str], None]
 
@@ -129,9 +131,7 @@ class Archiver:
             total = sum(count_offsets(due.ranges) for due in wanted)
             self.notify(f"archiving {counted(total, 'message')} of {counted(len(wanted), 'topic')}")
             files = self._write_files(wanted)
-            with Client(
-                self.address
-            ) as client:  # a new connection, since the job may have taken long
+            with Client(self.address) as client:  # a new one, since the job may have taken long
                 for due in wanted:
                     due.added = [file for file in files if file.topic_id == due.live.id]
                     _explain_missing(client, due)
@@ -155,8 +155,7 @@ class Archiver:
         began_s = time.monotonic()
         old = [file for group in groups for file in group]
         self.notify(f"merging {len(old)} small files")
-        rows = [(msgspec.json.encode(group),) for group in groups]
-        frame = parallelize(self.spark, rows, "files binary", len(rows))
+        frame = parallelize(self.spark, groups)
         new = collect_files(frame.mapInArrow(partial(_rewrite, self.store), "file binary"))
         removed = [file.path for file in old]
         _check_duration(began_s)
@@ -190,14 +189,16 @@ def _find_due(client: Client, state: ManifestState, topic: str) -> DueTopic:
 def _explain_missing(client: Client, due: DueTopic) -> None:
     """Count offsets that were not read because they are lost or expired; others are an error."""
     topic, id_ = due.live.source
-    daemon_topics.check_identity(client, due.live)
-    first = int(client.stats(topic)["first"])
+    stats = client.stats(topic)
+    if stats["id"] != id_:
+        raise OutOfRange(f"{topic} was deleted and created again; run the command again")
+    first = int(stats["first"])
     missing = subtract(due.ranges, [file.range for file in due.added])
     due.expired = merge(OffsetRange(r.first, min(r.next, first)) for r in missing)
     for range_ in subtract(missing, due.expired):
         lost = daemon_topics.lost_within(client, topic, range_)
         for left in subtract([range_], lost):
-            raise daemon_topics.unreadable(topic, left)
+            raise Faulted(f"offsets {left} of {topic} could not be read; see `log-cli check`")
         due.lost += [LostOffsets(topic, id_, *each) for each in lost]
 
 
@@ -241,11 +242,17 @@ def _connection_options(target: Target) -> dict[str, str]:
     return options
 
 
-def parallelize(
-    spark: SparkSession, rows: list[tuple[bytes]], schema: str, slices: int
-) -> DataFrame:
-    """Rows that describe work, distributed to this many tasks."""
-    return spark.createDataFrame(spark.sparkContext.parallelize(rows, max(1, slices)), schema)
+def parallelize(spark: SparkSession, items: Sequence[object]) -> DataFrame:
+    """Items of work, one per task. The tasks get them from `decode_items`."""
+    rows = [(msgspec.json.encode(item),) for item in items]
+    slices = max(1, min(len(rows), _MAX_TASKS))
+    return spark.createDataFrame(spark.sparkContext.parallelize(rows, slices), "item binary")
+
+
+def decode_items(batches: Iterable[pa.RecordBatch], kind: type[T]) -> Iterator[T]:
+    for batch in batches:
+        for encoded in batch.column("item").to_pylist():
+            yield msgspec.json.decode(encoded, type=kind)
 
 
 def collect_files(frame: DataFrame) -> list[ArchivedFile]:
@@ -275,10 +282,8 @@ def _write(
 
 def _rewrite(store: ArchiveStore, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """A Spark task: merges groups of small files."""
-    for batch in batches:
-        for group in batch.column("files").to_pylist():
-            files = compaction.rewrite(store, msgspec.json.decode(group, type=list[ArchivedFile]))
-            yield _as_rows(files)
+    for group in decode_items(batches, list[ArchivedFile]):
+        yield _as_rows(compaction.rewrite(store, group))
 
 
 def _as_rows(files: list[ArchivedFile]) -> pa.RecordBatch:

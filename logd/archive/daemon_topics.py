@@ -12,7 +12,7 @@ from typing import NamedTuple
 from logd.archive.parquet import ArchivedTopic
 from logd.batch import GAP
 from logd.client.client import Client
-from logd.errors import Faulted, NotFound, OutOfRange
+from logd.errors import NotFound
 from logd.wire.offset_ranges import OffsetRange, merge
 from logd.wire.read_state import check
 from logd.wire.requests import At
@@ -77,13 +77,3 @@ def lost_within(client: Client, topic: str, range_: OffsetRange) -> list[OffsetR
                 found.append(OffsetRange(max(at, batch.header.offset), batch.header.next))
         at = reply.offset + max(1, reply.messages)
     return merge(OffsetRange(first, min(next_, range_.next)) for first, next_ in found)
-
-
-def check_identity(client: Client, live: DaemonTopic) -> None:
-    """Raise if the topic was deleted and created again."""
-    if client.stats(live.topic)["id"] != live.id:
-        raise OutOfRange(f"{live.topic} was deleted and created again; run the command again")
-
-
-def unreadable(topic: str, range_: OffsetRange) -> Faulted:
-    return Faulted(f"offsets {range_} of {topic} could not be read; see `log-cli check`")

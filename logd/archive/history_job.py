@@ -15,10 +15,9 @@ from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 from logd.archive import daemon_topics
-from logd.archive.archive_job import Notify, StartSpark, parallelize, read_ranges
+from logd.archive.archive_job import Notify, StartSpark, decode_items, parallelize, read_ranges
+from logd.archive.daemon_topics import DaemonTopic
 from logd.archive.job_session import translated_errors
 from logd.archive.manifest import ArchivedFile, Manifest, ManifestState
 from logd.archive.object_stores import ArchiveStore
@@ -28,7 +27,7 @@ from logd.client.client import Client
 from logd.errors import BadRequest, OutOfRange
 from logd.wire.addresses import Target
 from logd.wire.offset_ranges import OffsetRange, count_offsets, subtract
-from pyspark_logd.data_loss import DATA_LOSS, LOST_ON_DISK
+from pyspark_logd.errors import DATA_LOSS, LOST_ON_DISK
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,7 +101,9 @@ class History:
                     sources = self.find(manifest.existing(), query)
             else:
                 raise OutOfRange("the daemon keeps deleting messages of the query; try again")
-            self._notify_missing(sources)
+            for source, gaps in sources.missing.items():
+                for gap in gaps[:_MAX_REPORTED]:
+                    self.notify(f"offsets {gap} of {source.topic} are missing")
             found = 0
             for messages, data in chain(first, pieces):
                 found += messages
@@ -110,11 +111,6 @@ class History:
         archived = sum(file.messages for file in sources.files)
         missing = sum(map(count_offsets, sources.missing.values()))
         self.counts = HistoryCounts(archived, sources.live, found, missing)
-
-    def _notify_missing(self, sources: QuerySources) -> None:
-        for source, gaps in sources.missing.items():
-            for gap in gaps[:_MAX_REPORTED]:
-                self.notify(f"offsets {gap} of {source.topic} are missing")
 
     def find(self, state: ManifestState, query: HistoryQuery) -> QuerySources:
         if self.address is None:
@@ -133,7 +129,7 @@ class History:
         return found
 
     def _found(
-        self, state: ManifestState, query: HistoryQuery, topics: list[daemon_topics.DaemonTopic]
+        self, state: ManifestState, query: HistoryQuery, topics: list[DaemonTopic]
     ) -> QuerySources:
         sources = select_topics(state, query.patterns, [topic.topic for topic in topics])
         files = [file for source in sources for file in query.window.files(state, source)]
@@ -145,11 +141,7 @@ class History:
         return found
 
     def _in_daemon(
-        self,
-        client: Client,
-        state: ManifestState,
-        topic: daemon_topics.DaemonTopic,
-        window: TimeWindow,
+        self, client: Client, state: ManifestState, topic: DaemonTopic, window: TimeWindow
     ) -> list[OffsetRange]:
         first = daemon_topics.offset_at(client, topic.topic, window.since_ms)
         next_ = min(topic.next, daemon_topics.offset_at(client, topic.topic, window.until_ms))
@@ -222,8 +214,7 @@ def _frame(
 
     frames = []
     if sources.files:
-        rows = [(msgspec.json.encode(file),) for file in sources.files]
-        work = parallelize(spark, rows, "file binary", min(len(rows), 10_000))
+        work = parallelize(spark, sources.files)
         frames.append(work.mapInArrow(partial(_read, store, query), COLUMNS))
     if sources.ranges:
         assert address is not None
@@ -246,11 +237,9 @@ def _read(
 ) -> Iterator[pa.RecordBatch]:
     from logd.archive import parquet
 
-    for batch in batches:
-        for encoded in batch.column("file").to_pylist():
-            file = msgspec.json.decode(encoded, type=ArchivedFile)
-            for messages in parquet.read(store, file, [file.range], *query.window):
-                yield _matching(messages, query)
+    for file in decode_items(batches, ArchivedFile):
+        for messages in parquet.read(store, file, [file.range], *query.window):
+            yield _matching(messages, query)
 
 
 def _add_topic_ids(
@@ -260,21 +249,14 @@ def _add_topic_ids(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    since, until = (pa.scalar(ms * 1000, pa.int64()) for ms in query.window)
+    from logd.archive.parquet import times_within
+
+    topics, topic_ids = pa.array(ids.keys()), pa.array(ids.values())
     for batch in batches:
-        topics = batch.column("topic")
-        known = pc.unique(topics).to_pylist()
-        if len(known) == 1:
-            found = pa.repeat(pa.scalar(ids[known[0]]), len(topics))
-        else:
-            found = pa.array([ids[topic] for topic in topics.to_pylist()], pa.string())
-        columns = [topics, found, *(batch.column(n) for n in ("offset", "timestamp", "value"))]
-        with_ids = pa.RecordBatch.from_arrays(
-            columns, ["topic", "topic_id", "offset", "timestamp", "value"]
-        )
-        times = batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-        within = pc.and_(pc.greater_equal(times, since), pc.less(times, until))
-        yield _matching(with_ids.filter(within), query)
+        found = topic_ids.take(pc.index_in(batch.column("topic"), topics))
+        with_ids = batch.add_column(1, "topic_id", found)
+        within = times_within(batch.column("timestamp"), *query.window)
+        yield _matching(with_ids.filter(pa.array(within)), query)
 
 
 def _matching(batch: pa.RecordBatch, query: HistoryQuery) -> pa.RecordBatch:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from logd.archive.archive_job import Notify, StartSpark, parallelize
+from logd.archive.archive_job import Notify, StartSpark, decode_items, parallelize
 from logd.archive.import_push import ImportPush
 from logd.archive.manifest import ArchivedFile, Manifest, ManifestState
 from logd.archive.object_stores import ArchiveStore
@@ -95,8 +95,7 @@ def import_(
     if due:
         notify(f"importing {counted(due, 'message')} of {counted(len(tasks), 'topic')}")
         with start_spark() as spark:
-            rows = [(msgspec.json.encode(task),) for task in tasks if task.plans]
-            work = parallelize(spark, rows, "task binary", len(rows))
+            work = parallelize(spark, [task for task in tasks if task.plans])
             frame = work.mapInArrow(partial(_run_tasks, store, address), RESULT)
             written = {row.topic_id: row.written for row in frame.collect()}
     return [_counts(task, wanted[task.source], written) for task in tasks]
@@ -206,11 +205,9 @@ def _run_tasks(
 ) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    for batch in batches:
-        for encoded in batch.column("task").to_pylist():
-            task = msgspec.json.decode(encoded, type=ImportTask)
-            result = {"topic_id": [task.source.topic_id], "written": [_push(store, address, task)]}
-            yield pa.RecordBatch.from_pydict(result)
+    for task in decode_items(batches, ImportTask):
+        result = {"topic_id": [task.source.topic_id], "written": [_push(store, address, task)]}
+        yield pa.RecordBatch.from_pydict(result)
 
 
 def _push(store: ArchiveStore, address: Target, task: ImportTask) -> int:

@@ -53,6 +53,7 @@ def job_session(name: str, master: str | None = None) -> Iterator[SparkSession]:
 
 
 def _start(name: str, master: str | None, log: IO[bytes]) -> SparkSession:
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     from pyspark_logd import DefaultSource
@@ -66,7 +67,7 @@ def _start(name: str, master: str | None, log: IO[bytes]) -> SparkSession:
             spark = spark_session(name, master, **_SETTINGS)
     except LogdFailed as error:
         raise SparkError(error.text) from None
-    except (PySparkException, _java_error()) as error:
+    except (PySparkException, Py4JError) as error:
         raise SparkError(f"Spark does not start: {_reason(str(error))}{_last_line(log)}") from None
     # Spark finds the source by name only if the package is installed, not in a checkout.
     spark.dataSource.register(DefaultSource)
@@ -124,16 +125,16 @@ def check_master(master: str | None) -> None:
 @contextmanager
 def translated_errors() -> Iterator[None]:
     """Convert errors of Spark to the error of logd that caused them, or to SparkError."""
-    logging.getLogger(
-        "SQLQueryContextLogger"
-    ).disabled = True  # it prints errors that are raised anyway
+    # It prints errors that are raised anyway.
+    logging.getLogger("SQLQueryContextLogger").disabled = True
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     from pyspark_logd import error_code, explain
 
     try:
         yield
-    except (PySparkException, _java_error()) as error:
+    except (PySparkException, Py4JError) as error:
         said = explain(error)
         raise (
             _of_source(said, error_code(error)) if said else translate_error(str(error))
@@ -165,10 +166,3 @@ def _reason(text: str) -> str:
     python = [line for line in lines if re.match(r"(\w+\.)*\w+(Error|Exception): ", line)]
     java = [line.lstrip(": ") for line in lines if not line.startswith("An error occurred while")]
     return (python[-1:] + java + ["no reason given"])[0][:300]
-
-
-def _java_error() -> type[Exception]:
-    from py4j.protocol import Py4JError
-
-    error: type[Exception] = Py4JError
-    return error

@@ -181,14 +181,13 @@ class Manifest:
 
     def recent(self, since_s: float) -> Iterator[ManifestCommit]:
         """The commits since this time."""
+        for number in self._numbers(since_s):
+            yield self._read(number)
+
+    def _numbers(self, since_s: float = 0.0) -> Iterator[int]:
         for found in self.store.list(COMMITS):
             match = _NAME.fullmatch(found.path)
             if match and found.modified_s >= since_s:
-                yield self._read(int(match[1]))
-
-    def _numbers(self) -> Iterator[int]:
-        for found in self.store.list(COMMITS):
-            if match := _NAME.fullmatch(found.path):
                 yield int(match[1])
 
     def _read(self, number: int) -> ManifestCommit:
@@ -217,10 +216,8 @@ def new_commit(run: str, what: str, **content: object) -> ManifestCommit:
 
 def _encode(commit: ManifestCommit, after: ManifestState) -> bytes:
     if after.number % SNAPSHOT_INTERVAL == 0:
-        everything = list(after.files.values())
-        commit = msgspec.structs.replace(
-            commit, added=everything, lost=list(after.lost), is_all=True
-        )
+        added, lost = list(after.files.values()), list(after.lost)
+        commit = msgspec.structs.replace(commit, added=added, lost=lost, is_all=True)
     return msgspec.json.encode(commit)
 
 

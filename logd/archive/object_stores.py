@@ -15,6 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -143,53 +144,40 @@ class ObjectStore:
         return Path(tempfile.mkdtemp(prefix="logd-archive-")) / "draft"
 
     def put(self, path: str, draft: Path) -> None:
-        import obstore
-
         try:
             with self._translated_errors():
-                obstore.put(self._store, path, draft)
+                self._store.put(path, draft)
         finally:
             shutil.rmtree(draft.parent, ignore_errors=True)
 
     def create(self, path: str, content: bytes) -> bool:
-        import obstore
         from obstore.exceptions import AlreadyExistsError
 
         with self._translated_errors():
             try:
-                obstore.put(self._store, path, content, mode="create")
-            except AlreadyExistsError:
-                return (
-                    self.get(path) == content
-                )  # True if it is from an attempt whose reply was lost
+                self._store.put(path, content, mode="create")
+            except AlreadyExistsError:  # it may be from an attempt whose reply was lost
+                return self.get(path) == content
         return True
 
     def get(self, path: str) -> bytes:
-        import obstore
-
         with self._translated_errors():
-            return bytes(obstore.get(self._store, path).bytes())
+            return bytes(self._store.get(path).bytes())
 
     def size(self, path: str) -> int:
-        import obstore
-
         with self._translated_errors():
-            return int(obstore.head(self._store, path)["size"])
+            return int(self._store.head(path)["size"])
 
     def list(self, below: str) -> Iterator[StoredObject]:
-        import obstore
-
         with self._translated_errors():
-            for page in obstore.list(self._store, below or None):
+            for page in self._store.list(below or None):
                 for found in page:
                     modified_s = found["last_modified"].timestamp()
                     yield StoredObject(found["path"], found["size"], modified_s)
 
     def remove(self, path: str) -> None:
-        import obstore
-
         with self._translated_errors():
-            obstore.delete(self._store, path)
+            self._store.delete(path)
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
@@ -215,20 +203,12 @@ def _connect(url: str, options: dict[str, str]) -> Any:
         raise ArchiveError(
             f"{url} needs the package obstore; install it with: pip install 'logd[spark]'"
         ) from None
-    settings: dict[str, Any] = dict(options)
-    allow_http = settings.get("endpoint", "").startswith("http://")
+    client: Any = {"allow_http": options.get("endpoint", "").startswith("http://")}
+    retries: Any = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
     try:
-        return from_url(
-            url, retry_config=_retries(), client_options={"allow_http": allow_http}, **settings
-        )
+        return from_url(url, retry_config=retries, client_options=client, **options)
     except (BaseError, TypeError, ValueError) as error:
         raise ArchiveError(f"{url} cannot be opened: {first_line(error)}") from None
-
-
-def _retries() -> Any:
-    from datetime import timedelta
-
-    return {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 
 
 def first_line(error: BaseException) -> str:

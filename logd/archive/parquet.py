@@ -209,7 +209,7 @@ def read(
     for group in range(opened.num_row_groups):
         table = opened.read_row_group(group)
         offsets = table["offset"].to_numpy()
-        kept = _within(table["timestamp"], since_ms, until_ms)
+        kept = times_within(table["timestamp"], since_ms, until_ms)
         kept &= np.logical_or.reduce([(offsets >= r.first) & (offsets < r.next) for r in ranges])
         yield from table.filter(pa.array(kept)).to_batches(max_chunksize=READ_MESSAGES)
 
@@ -219,14 +219,15 @@ def offsets_between(
 ) -> OffsetRange:
     """The offsets within a time range; contiguous, since times do not decrease."""
     table = _open(store, file).read(["timestamp"])
-    within = np.flatnonzero(_within(table["timestamp"], since_ms, until_ms))
+    within = np.flatnonzero(times_within(table["timestamp"], since_ms, until_ms))
     if not len(within):
         return OffsetRange(file.first, file.first)
     return OffsetRange(file.first + int(within[0]), file.first + int(within[-1]) + 1)
 
 
-def _within(timestamps: pa.ChunkedArray, since_ms: int, until_ms: int) -> Any:
-    times_us = timestamps.cast(pa.int64()).to_numpy()
+def times_within(timestamps: Any, since_ms: int, until_ms: int) -> Any:
+    """A NumPy array of bool."""
+    times_us = timestamps.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy()
     return (times_us >= since_ms * 1000) & (times_us < until_ms * 1000)
 
 

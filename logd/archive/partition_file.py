@@ -84,9 +84,9 @@ def _copy(
     due: list[OffsetRange],
 ) -> tuple[list[ArchivedFile], list[LostOffsets]]:
     added: list[ArchivedFile] = []
-    lost: list[LostOffsets] = []
+    lost: list[OffsetRange] = []
     if not due:
-        return added, lost
+        return [], []
     log, at = LogFile(path), range_.first
     buffered: list[Batch] = []
     size = 0  # of the bodies of `buffered`
@@ -94,11 +94,11 @@ def _copy(
         for found in scan(log.read_waiting, 0, log.size(), expect=range_.first):
             header = found.header
             at = header.next
-            for first, next_ in intersect([OffsetRange(header.offset, header.next)], due):
-                if header.enc == GAP:
-                    lost.append(LostOffsets(*source, first, next_))
-                else:
-                    buffered.append(split(found, first, next_))
+            wanted = intersect([OffsetRange(header.offset, header.next)], due)
+            if header.enc == GAP:
+                lost += wanted
+            else:
+                buffered += [split(found, *each) for each in wanted]
             size += header.size
             if size >= _BUFFER_BYTES:
                 _add(files, buffered)
@@ -106,7 +106,7 @@ def _copy(
         _add(files, buffered)
     if at != range_.next:
         raise DamagedBatch(f"{path.name} ends at offset {at}, not {range_.next}", log.size())
-    return added, [LostOffsets(*source, *each) for each in merge(one.range for one in lost)]
+    return added, [LostOffsets(*source, *each) for each in merge(lost)]
 
 
 def _add(files: ParquetFiles, buffered: list[Batch]) -> None:

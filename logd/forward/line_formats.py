@@ -13,6 +13,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 Fields = dict[str, Any]
@@ -66,8 +67,8 @@ def _parser(form: LineFormat, now: Now) -> Callable[[str], Fields] | None:
         return lambda text: parse_syslog(text, now())
     return {
         LineFormat.none: None,
-        LineFormat.common: parse_common,
-        LineFormat.combined: parse_combined,
+        LineFormat.common: partial(parse_access, _COMMON_LINE),
+        LineFormat.combined: partial(parse_access, _COMBINED_LINE),
         LineFormat.json: parse_json,
     }[form]
 
@@ -205,22 +206,14 @@ _COMBINED_LINE = re.compile(
 )
 _REQUEST = re.compile(r"(?P<method>[A-Z]{1,20}) (?P<target>\S+)(?: (?P<protocol>HTTP/\S+))?")
 _APACHE_TIME = re.compile(
-    r"([0-9]{2})/([A-Z][a-z]{2})/([0-9]{4}):([0-9]{2}):([0-9]{2}):([0-9]{2})"
-    r" ([+-])([0-9]{2})([0-9]{2})"
+    r"([0-9]{2})/([A-Z][a-z]{2})/([0-9]{4}):([0-9]{2}:[0-9]{2}:[0-9]{2}) ([+-][0-9]{4})"
 )
 
 
-def parse_common(text: str) -> Fields:
-    match = _COMMON_LINE.fullmatch(text.removesuffix("\r"))
-    return _access(match) if match else {}
-
-
-def parse_combined(text: str) -> Fields:
-    match = _COMBINED_LINE.fullmatch(text.removesuffix("\r"))
-    return _access(match) if match else {}
-
-
-def _access(match: re.Match[str]) -> Fields:
+def parse_access(line: re.Pattern[str], text: str) -> Fields:
+    match = line.fullmatch(text.removesuffix("\r"))
+    if match is None:
+        return {}
     found: Fields = {
         name: None if value == "-" else value for name, value in match.groupdict().items()
     }
@@ -239,16 +232,8 @@ def _apache_time(text: str) -> str | None:
     match = _APACHE_TIME.fullmatch(text)
     if not match or match[2] not in MONTHS:
         return None
-    day, month, year, hour, minute, second, sign, off_hours, off_minutes = match.groups()
-    offset = timedelta(hours=int(off_hours), minutes=int(off_minutes))
-    try:
-        moment = datetime(
-            int(year), MONTHS.index(month) + 1, int(day), int(hour), int(minute), int(second),
-            tzinfo=UTC,
-        )  # fmt: skip
-        return _utc(moment - offset if sign == "+" else moment + offset)
-    except (ValueError, OverflowError):
-        return None
+    day, month, year, clock, zone = match.groups()
+    return iso(f"{year}-{MONTHS.index(month) + 1:02d}-{day}T{clock}{zone}")
 
 
 # -- JSON -------------------------------------------------------------------------------------

@@ -42,13 +42,22 @@ def read_chunk(
     `tail` are the bytes before `start`. There is no line end before `searched`, so that a slowly
     growing line is not searched repeatedly. With `partial`, an unterminated rest counts as a line.
     """
-    if searched - start >= CHUNK_BYTES:
-        return _one_line(content, start, stop, tail, limits, searched, partial)
-    data = content.read(start, min(CHUNK_BYTES, stop - start))
-    end = data.rfind(b"\n") + 1
-    if end:
-        return _whole_lines(data[:end], start, tail, limits)
-    return _one_line(content, start, stop, tail, limits, start, partial) if data else None
+    if searched - start < CHUNK_BYTES:
+        data = content.read(start, min(CHUNK_BYTES, stop - start))
+        if end := data.rfind(b"\n") + 1:
+            return _whole_lines(data[:end], start, tail, limits)
+        if not data:
+            return None
+        searched = start
+    # A line that is longer than a chunk or not terminated. Bytes over the limit are skipped.
+    lf = find_lf(content, max(start, searched), stop)
+    if lf is None and not partial:
+        return None
+    line_end, end = (stop, stop) if lf is None else (lf, lf + 1)
+    line = content.read(start, min(limits.line_bytes, line_end - start))
+    from_ = max(start, end - TAIL_BYTES)
+    last = content.read(from_, end - from_)
+    return FileChunk([line], end, (tail + last)[-TAIL_BYTES:], int(len(line) < line_end - start))
 
 
 def _whole_lines(data: bytes, start: int, tail: bytes, limits: LineLimits) -> FileChunk:
@@ -61,27 +70,6 @@ def _whole_lines(data: bytes, start: int, tail: bytes, limits: LineLimits) -> Fi
         cut = sum(len(line) > limits.line_bytes for line in lines)
         lines = [line[: limits.line_bytes] for line in lines]
     return FileChunk(lines, start + len(data), (tail + data[-TAIL_BYTES:])[-TAIL_BYTES:], cut)
-
-
-def _one_line(
-    content: Content,
-    start: int,
-    stop: int,
-    tail: bytes,
-    limits: LineLimits,
-    searched: int,
-    partial: bool,
-) -> FileChunk | None:
-    """A line that is longer than a chunk or not terminated. Bytes over the limit are skipped."""
-    lf = find_lf(content, max(start, searched), stop)
-    if lf is None and not partial:
-        return None
-    stop = stop if lf is None else lf
-    line = content.read(start, min(limits.line_bytes, stop - start))
-    end = stop if lf is None else lf + 1
-    from_ = max(start, end - TAIL_BYTES)
-    last = content.read(from_, end - from_)
-    return FileChunk([line], end, (tail + last)[-TAIL_BYTES:], int(len(line) < stop - start))
 
 
 def find_lf(content: Content, start: int, stop: int) -> int | None:

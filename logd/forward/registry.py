@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 from logd.forward.file_content import Content, Fingerprint, Identity, Stamp, checksum_of
 
 MAX_NOTE_BYTES = 300
-NO_NOTE = "-"
 _NOTE = re.compile(r"([0-9]{1,18}):([0-9]{1,18}):([0-9a-f]{8})", re.ASCII)
 
 

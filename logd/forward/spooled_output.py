@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from logd.client.delivery import Loss
 from logd.client.spool import Spool
 from logd.client.writer import Writer
 from logd.errors import LogdError
@@ -51,7 +50,7 @@ class SpooledOutput:
             spool=spool,
             spool_bytes=_NO_LIMIT,
             spool_fsync=True,
-            on_loss=self._lost,
+            on_loss=lambda loss: notify(str(loss)),
             on_refused=self._refused,
         )
         assert self._writer.spool is not None
@@ -87,6 +86,3 @@ class SpooledOutput:
     def _refused(self, messages: int, error: LogdError) -> None:
         self.refused_lines += messages
         self._notify(f"{counted(messages, 'line')} lost, because the daemon rejects them: {error}")
-
-    def _lost(self, loss: Loss) -> None:
-        self._notify(str(loss))

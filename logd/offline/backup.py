@@ -19,7 +19,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from logd.errors import LogdError, NotFound
-from logd.offline.integrity import topic_directories
+from logd.offline.integrity import size_of, topic_directories
 from logd.offline.reader import TopicSnapshot, take_snapshot
 from logd.offline.topic_backup import CopyMismatch, SideFiles, TopicCopy, copy_files, same_bytes
 from logd.partition import Partition
@@ -71,18 +71,7 @@ def topics_of(data_dir: Path, names: list[str]) -> tuple[list[Path], list[Path]]
 
 def to_copy_bytes(source: Path, target: Path) -> int:
     """An estimate of the bytes to copy for one topic."""
-    sizes = [_log_bytes(directory) for directory in (source, target)]
-    return max(0, sizes[0] - sizes[1])
-
-
-def _log_bytes(directory: Path) -> int:
-    total = 0
-    for path in directory.glob("*.log"):
-        try:
-            total += path.stat().st_size
-        except FileNotFoundError:
-            pass  # it has just expired
-    return total
+    return max(0, size_of(source) - size_of(target))
 
 
 def back_up(source: Path, target: Path, progress: Progress = lambda size: None) -> Copied:
@@ -233,7 +222,7 @@ def _put_in_place(copy: TopicCopy, target: Path) -> None:
         disk.sync_directory(old.parent)
     disk.rename(copy.directory, target)
     disk.sync_directory(target.parent)
-    copy.moved_to(target)
+    copy.directory = target
     if old.parent == target.parent:
         shutil.rmtree(old, ignore_errors=True)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -40,7 +41,7 @@ from logd.storage.recovery import (
     tail_damage,
 )
 from logd.storage.topic_files import CHECKPOINT, HIDDEN, META, encode_meta
-from logd.wire.offset_ranges import OffsetRange
+from logd.wire.offset_ranges import OffsetRange, count_offsets, merge
 
 Progress = Callable[[int], object]  # receives the number of bytes read since the last call
 
@@ -55,28 +56,6 @@ class Findings:
     partitions: list[Partition]
     torn: PartitionScan | None  # of the newest partition, if it ends in a torn tail
     cursors: CursorFile
-
-
-class Gaps:
-    """Collects the gaps among batches in order, and reports the size of each batch."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self.found: list[OffsetRange] = []
-
-    @property
-    def messages(self) -> int:
-        return sum(gap.next - gap.first for gap in self.found)
-
-    def add(self, found: ScannedBatch) -> None:
-        self._progress(found.end - found.position)
-        header = found.header
-        if header.enc != GAP:
-            return
-        if self.found and self.found[-1].next == header.offset:
-            self.found[-1] = self.found[-1]._replace(next=header.next)
-        else:
-            self.found.append(OffsetRange(header.offset, header.next))
 
 
 def topic_directories(data_dir: Path, names: list[str]) -> list[Path]:
@@ -95,8 +74,12 @@ def topic_directories(data_dir: Path, names: list[str]) -> list[Path]:
 
 
 def size_of(directory: Path) -> int:
-    """The bytes that a check of this topic reads."""
-    return sum(path.stat().st_size for path in directory.glob("*.log"))
+    """The bytes of the partitions of a topic."""
+    total = 0
+    for path in directory.glob("*.log"):
+        with suppress(FileNotFoundError):  # it has just expired
+            total += path.stat().st_size
+    return total
 
 
 def check(directory: Path, progress: Progress = lambda size: None) -> Findings:
@@ -105,9 +88,15 @@ def check(directory: Path, progress: Progress = lambda size: None) -> Findings:
     _, known, firsts, damages = read_layout(directory, state)
     partitions = [Partition.open_sealed(directory, *pair) for pair in pairwise(firsts)]
     messages = kept_bytes = since_ms = 0
-    gaps = Gaps(progress)
+    gaps: list[OffsetRange] = []
+
+    def add(found: ScannedBatch) -> None:
+        progress(found.end - found.position)
+        if found.header.enc == GAP:
+            gaps.append(OffsetRange(found.header.offset, found.header.next))
+
     for partition in partitions:
-        result = _scan(partition, SEALED, since_ms, gaps.add, until=partition.next)
+        result = _scan(partition, SEALED, since_ms, add, until=partition.next)
         since_ms = result.time_ms
         damages += tail_damage(partition, result, partition.next)
         messages += result.next - partition.first
@@ -117,7 +106,7 @@ def check(directory: Path, progress: Progress = lambda size: None) -> Findings:
         active = Partition.open_sealed(directory, firsts[-1], firsts[-1])
         partitions.append(active)
         durable, epoch = known_durable(active, known), (known.began, known.since_ms)
-        result = _scan(active, durable, since_ms, gaps.add, epoch=epoch)
+        result = _scan(active, durable, since_ms, add, epoch=epoch)
         damages += active_damages(active, result, known)
         torn = result if result.torn and not _reaches_end(damages, active) else None
         active.next, active.max_time_ms = result.next, result.time_ms
@@ -126,10 +115,10 @@ def check(directory: Path, progress: Progress = lambda size: None) -> Findings:
     cursors = CursorFile.read(directory)
     damages += filter(None, [cursors.damage()])
     report = RepairReport(
-        directory.name, kept_bytes, messages - gaps.messages,
+        directory.name, kept_bytes, messages - count_offsets(gaps),
         cut_bytes=active.size - torn.end if torn else 0,
         cut_reason=torn.torn.reason if torn and torn.torn else "",
-        damages=damages, gaps=gaps.found,
+        damages=damages, gaps=merge(gaps),
     )  # fmt: skip
     return Findings(directory, report, state, partitions, torn, cursors)
 

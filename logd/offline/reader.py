@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, Unpack
 
-from logd.batch import GAP, MAX_NUMBER, ScannedBatch
 from logd.errors import DamagedBatch, DataDirError, Faulted, NotFound, OutOfRange
 from logd.offline.integrity import topic_directories
 from logd.partition import Partition
@@ -26,9 +25,9 @@ from logd.storage.disk import File
 from logd.storage.readable_range import OpenPartitions, ReadableRange, ReadPlan
 from logd.storage.recovery import read_active, read_layout, read_meta, read_sealed
 from logd.storage.topic_files import CHECKPOINT
-from logd.wire.commands import Batches, TopicInfo, checked_topic, checked_where
-from logd.wire.read_state import Batch, Gap, OnGap, check, split, warn_of_gap
-from logd.wire.requests import Where
+from logd.wire.commands import Batches, TopicInfo, checked_topic
+from logd.wire.read_state import Batch, ReadOptions, ReadState
+from logd.wire.requests import Read, Tail, Where
 from logd.wire.text import counted
 
 READ_BYTES = 1 << 20
@@ -180,28 +179,12 @@ def read_plan(plan: ReadPlan) -> Batches:
 
 
 class DirectoryReader:
-    """A `Reader` for files: the same batches, and the same arguments as far as they apply."""
+    """A `Reader` for files: the same batches and the same options, except `follow`."""
 
-    def __init__(
-        self,
-        data_dir: Path,
-        topic: str,
-        *,
-        start: Where = "first",
-        tail: int | None = None,
-        limit: int | None = None,
-        until: int | None = None,
-        until_ms: int | None = None,
-        or_first: bool = False,
-        on_gap: OnGap = warn_of_gap,
-    ) -> None:
+    def __init__(self, data_dir: Path, topic: str, **options: Unpack[ReadOptions]) -> None:
         self._snapshot = snapshot_of(data_dir, topic)
         self._readable = self._snapshot.readable
-        self._start, self._tail = checked_where(start), tail
-        self._left = MAX_NUMBER if limit is None else limit
-        self._until = MAX_NUMBER if until is None else until
-        self._until_ms = MAX_NUMBER if until_ms is None else until_ms
-        self._or_first, self._on_gap = or_first, on_gap
+        self._state = ReadState(topic, **options)
         self._at = 0  # the offset that is read next
 
     @property
@@ -217,10 +200,6 @@ class DirectoryReader:
     def next(self) -> int:
         return self._readable.next
 
-    @property
-    def bytes(self) -> int:
-        return self._readable.size
-
     def __enter__(self) -> Self:
         return self
 
@@ -229,35 +208,28 @@ class DirectoryReader:
 
     def batches(self) -> Iterator[Batch]:
         with self._errors_with_offset():
-            self._at = self._resolve()
-            while self._left > 0 and self._at < min(self._until, self.next):
-                wanted = min(self._left, self._until - self._at)
-                plan = self._readable.plan(self._at, wanted, READ_BYTES)
-                for found in check(read_plan(plan)):
-                    if found.header.time_ms >= self._until_ms:  # times never decrease
-                        return
-                    yield from self._cut(found)
+            while not self._state.is_done:
+                reply = self._reply(self._state.question())
+                self._state.arrived(reply)
+                for batch in self._state.cut(reply):
+                    self._at = batch.next
+                    yield batch
 
-    def _resolve(self) -> int:
-        if self._tail is not None:
-            return max(self.first, self.next - self._tail)
-        if self._or_first and isinstance(self._start, int) and self._start < self.first:
-            skipped = self.first - self._start
-            self._on_gap(Gap(self._start, skipped, "they have expired"))
-            return self.first
-        self._at = self._start if isinstance(self._start, int) else self.first
-        return self._readable.resolve(self._start)
+    def _reply(self, question: Read | Tail) -> Batches:
+        """The reply of a daemon that has these files."""
+        if isinstance(question, Tail):
+            self._at = max(self.first, self.next - question.messages)
+        else:
+            self._at = self._resolve(question.where)
+        return read_plan(self._readable.plan(self._at, question.messages, READ_BYTES))
 
-    def _cut(self, found: ScannedBatch) -> Iterator[Batch]:
-        start = max(self._at, found.header.offset)
-        stop = min(found.header.next, self._until, start + self._left)
-        if found.header.enc == GAP:
-            self._on_gap(Gap(start, found.header.next - start, "they were lost on disk"))
-            self._at = found.header.next
-        elif start < stop:
-            batch = split(found, start, stop)
-            self._at, self._left = stop, self._left - (stop - start)
-            yield batch
+    def _resolve(self, where: Where) -> int:
+        self._at = where if isinstance(where, int) else self.first
+        try:
+            return self._readable.resolve(where)
+        except OutOfRange as error:
+            self._state.refused(error)
+            return self._readable.resolve(self._state.where)
 
     @contextmanager
     def _errors_with_offset(self) -> Iterator[None]:

@@ -132,9 +132,6 @@ class TopicCopy:
         """The index of the partition at which the copy continues."""
         return [partition.first for partition in partitions].index(self.state.partition)
 
-    def moved_to(self, directory: Path) -> None:
-        self.directory = directory
-
     # -- adding -----------------------------------------------------------------------------------
 
     def _save(self, state: CheckpointState) -> None:

@@ -16,7 +16,7 @@ from bench.client_task import Task
 from bench.measure import (
     LOGD,
     QUICK,
-    Contestants,
+    Measures,
     Result,
     Row,
     Sample,
@@ -65,20 +65,20 @@ def words(text: str) -> list[str]:
     return sorted(word for word in text.split() if word.strip("─"))
 
 
-def test_each_target_is_judged_beside_the_contestant_it_names() -> None:
+def test_each_target_is_judged_beside_the_measurement_it_names() -> None:
     row = client_row(Target(30, beside="redis-py"), Target(80, beside="nats-py"))
     result = measured(row, [4e6, 4e6], {"redis-py": [100e3, 100e3], "nats-py": [80e3, 80e3]})
     assert [result.met(target) for target in row.targets()] == [True, True, False]
     assert "2 of 3 targets met" in shown([result])
 
 
-def test_a_contestant_that_was_skipped_is_neither_met_nor_missed() -> None:
+def test_a_measurement_that_was_skipped_is_neither_met_nor_missed() -> None:
     row = client_row(Target(30, beside="redis-py"))
     result = measured(row, [4e6], {})
     result.skipped["redis-py"] = "no redis-server here"
     text = shown([result])
     assert "1 of 1 targets met" in text
-    assert "no figure beside redis-py: no redis-server here" in text
+    assert "no result for redis-py: no redis-server here" in text
 
 
 def test_a_row_that_fails_in_a_turn_keeps_the_turns_before_it() -> None:
@@ -90,7 +90,7 @@ def test_a_row_that_fails_in_a_turn_keeps_the_turns_before_it() -> None:
         return Sample(answer)
 
     @contextmanager
-    def opened(setting: Setting) -> Iterator[Contestants]:
+    def opened(setting: Setting) -> Iterator[Measures]:
         yield {LOGD: lambda: Sample(8.0), "redis": theirs}
 
     row = Row("some-row", "what it does", "/s", opened, Target(1.0, beside="redis"))
@@ -103,7 +103,7 @@ def test_a_row_that_fails_in_a_turn_keeps_the_turns_before_it() -> None:
 
 def test_a_row_that_fails_at_once_is_shown_as_failed() -> None:
     @contextmanager
-    def opened(setting: Setting) -> Iterator[Contestants]:
+    def opened(setting: Setting) -> Iterator[Measures]:
         raise BenchError("logd does not start")
         yield {}
 

@@ -13,7 +13,7 @@ from bench.rows import ROWS
 from logd.offline import integrity
 from logd.storage.recovery import open_topic
 
-# What the project has set itself: row, contestant, bound. Loosening one is a decision, not an edit.
+# Loosening a target (row, measurement, bound) is a decision of the project, not an edit.
 AIMS = {
     ("push-64k", "writev"): 0.9,
     ("always-64k", "writev+fdatasync"): 0.85,

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from logd import Client
 from logd.offline import integrity
-from pyspark_logd.arrow_columns import SCHEMA
+from pyspark_logd.arrow_batches import SCHEMA
 from pyspark_logd.batch_reader import BatchReader
 from pyspark_logd.options import Location, read_options
 from pyspark_logd.splits import Split

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from logd.batch import ENCODINGS, LINES, SIZED, Header, ScannedBatch, body_sum, split_body
 from logd.errors import DamagedBatch
-from pyspark_logd.arrow_bodies import bodies
-from pyspark_logd.arrow_columns import SCHEMA, arrow_schema, decode_batch, record_batch
+from pyspark_logd.arrow_batches import SCHEMA, arrow_schema, bodies, decode_batch, record_batch
 from tests.integration.spark.rows import encoded
 
 SCHEMA_OF_ALL = arrow_schema(SCHEMA)

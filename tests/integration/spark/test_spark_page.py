@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_logd.arrow_columns import COLUMNS
+from pyspark_logd.arrow_batches import COLUMNS
 from pyspark_logd.options import ANY_READ, WRITE
 from tests.integration.docs.test_docs import SPARK_PAGE, Fence, sections, table
 from tests.integration.docs.test_readme import with_ports

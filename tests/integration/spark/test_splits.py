@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 )
 
 from logd.wire.commands import PartitionInfo
-from pyspark_logd.arrow_columns import SCHEMA
+from pyspark_logd.arrow_batches import SCHEMA
 from pyspark_logd.filters import COMPARISONS, EPOCH, FilteringReader
 from pyspark_logd.options import read_options
 from pyspark_logd.splits import SPLIT_BYTES, TopicSizes, split_counts, split_offsets

@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from logd import Client
-from pyspark_logd.arrow_columns import SCHEMA
+from pyspark_logd.arrow_batches import SCHEMA
 from pyspark_logd.errors import LogdFailed
 from pyspark_logd.stream_reader import StreamReader
 from tests.integration.spark.rows import logd, numbered, payloads, push, push_every_way, times_ms

@@ -11,7 +11,7 @@ import pytest
 
 from logd import Client
 from logd.batch import encode_body
-from pyspark_logd.arrow_bodies import ArrowBody
+from pyspark_logd.arrow_batches import ArrowBody
 from pyspark_logd.batch_sender import BATCHES_PER_NAME, BatchSender
 from pyspark_logd.options import Location, SourceWriteOptions
 from pyspark_logd.writer import write

@@ -1,12 +1,14 @@
-"""Decodes batches into Arrow columns, without a Python object per message.
+"""Converts batches to Arrow columns and back, without a Python object per message. Pure.
 
 The checksum of a batch has been verified before. A body that does not match its header raises
 DamagedBatch. The columns are those of `SCHEMA`, or some of them in the order of a projection.
+Invariant: the same values in the same record batches give the same bodies, since a daemon
+recognizes a repeated batch by its bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -23,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from logd.batch import SIZED, Buffer, ScannedBatch, inflate, sizes_line
+from logd.batch import LINES, SIZED, Buffer, ScannedBatch, count_lf, inflate, sizes_line
 from logd.errors import BadRequest, DamagedBatch
 from pyspark_logd.errors import BadOption
 
@@ -35,11 +37,15 @@ COLUMNS: dict[str, tuple[DataType, pa.DataType]] = {
 }
 SCHEMA = StructType([StructField(name, kinds[0]) for name, kinds in COLUMNS.items()])
 MAX_INFLATED_BYTES = 1 << 30
+BODY_BYTES = 256 * 1024
 _SCHEMA_TEXT = ", ".join(f"{name} {kinds[0].simpleString()}" for name, kinds in COLUMNS.items())
 _LF = 10
 
 Bytes = Any  # a NumPy array of uint8
 Numbers = Any  # a NumPy array of int64; NumPy may not be installed where mypy runs
+
+
+# -- reading --------------------------------------------------------------------------------------
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -132,3 +138,38 @@ def _array(data: Bytes, ends: Numbers) -> pa.Array:
     offsets[1:] = ends
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+class ArrowBody(NamedTuple):
+    data: bytes
+    enc: str
+    messages: int
+
+
+def bodies(values: pa.Array, body_bytes: int = BODY_BYTES) -> Iterator[ArrowBody]:
+    """Bodies of up to `body_bytes`; a larger message gets a body of its own."""
+    sizes = pc.binary_length(values).to_numpy(zero_copy_only=False)
+    ends: Numbers = np.cumsum(sizes, dtype=np.int64)
+    start, before = 0, 0
+    while start < len(values):
+        stop = max(start + 1, int(np.searchsorted(ends, before + body_bytes, "right")))
+        yield body(values.slice(start, stop - start))
+        start, before = stop, int(ends[stop - 1])
+
+
+def body(values: pa.Array) -> ArrowBody:
+    """Encoded as lines, or as sized if a message contains LF."""
+    count = len(values)
+    lines = b"".join((_joined(values, b"\n"), b"\n"))
+    if count_lf(lines) == count:
+        return ArrowBody(lines, LINES, count)
+    sizes = _joined(pc.binary_length(values).cast(pa.string()), " ")
+    return ArrowBody(b"".join((sizes, b"\n", _joined(values, b""))), SIZED, count)
+
+
+def _joined(values: pa.Array, separator: bytes | str) -> Any:
+    one_list = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+    return pc.binary_join(one_list, separator)[0].as_buffer()
