@@ -25,7 +25,7 @@ settings.load_profile("logd")
 
 # Files whose tests share a browser, a Spark session or an installation, by area.
 _SHARING = re.compile(
-    r"tests/integration/(browser/|operations/test_clean_machine|archive/test_(archive|kills|round_trip)"
+    r"tests/integration/(browser/|operations/test_clean_machine|archive/test_(archive|commands|kills|manifest|round_trip)"
     r"|spark/test_(batch_read|errors|secured|spark_page|stream_kills|stream_read|write))"
 )
 

@@ -20,10 +20,9 @@ import pytest
 
 from tests.integration.faults.calls import CHANGES, SYNCS, WRITES, Call, read_calls, targets, trace
 from tests.integration.faults.images import Ext4, Tmpfs
-from tests.integration.faults.reading import wait_until
 from tests.integration.faults.script import side_by_side
 from tests.integration.faults.traced_daemon import TracedDaemon
-from tests.support.daemon import HANG_S
+from tests.support.daemon import HANG_S, wait_until
 
 Make = Callable[..., TracedDaemon]
 KILLS = 40
@@ -475,9 +474,9 @@ def test_a_slow_commit_holds_up_nobody_else(tmp_path: Path, make_daemon: Make) -
 
         with daemon.attached("-P", path, "-e", "inject=fdatasync:delay_enter=20000000"):
             threads = [commit(2)]
-            wait_until(client, "app", lambda: " a 2 " in Path(path).read_text())
+            wait_until(lambda: " a 2 " in Path(path).read_text())
             threads += [commit(3), commit(3)]
-            wait_until(client, "app", lambda: client.stats("app")["waiting_commits"] == "2")
+            wait_until(lambda: client.stats("app")["waiting_commits"] == "2")
             for n in range(5):
                 assert client.push("app", [b"more"]).offset == _MESSAGES + n
                 assert asker.ask("CURSOR app a").startswith("OK 1 ")

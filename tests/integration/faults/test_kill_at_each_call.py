@@ -14,9 +14,10 @@ import pytest
 from logd import Client
 from logd.wire.addresses import ConnectionLost
 from tests.integration.faults.calls import CHANGES, Target, read_calls, targets, trace
-from tests.integration.faults.reading import read_all, wait_until
+from tests.integration.faults.reading import read_all
 from tests.integration.faults.script import SETTINGS, TOPICS, Script, run_and_stop, side_by_side
 from tests.integration.faults.traced_daemon import TracedDaemon
+from tests.support.daemon import wait_until
 
 Make = Callable[..., TracedDaemon]
 _TRIES = 5  # strace counts per thread, and which thread does the nth call may differ
@@ -227,4 +228,4 @@ def _killed_in_a_deletion(
 
 def _wait_until_deleted(client: Client) -> None:
     """Until all but the newest partition are out of sight; a clean stop waits for the rest."""
-    wait_until(client, "app", lambda: client.topics("app")[0].first == 4)
+    wait_until(lambda: client.topics("app")[0].first == 4)

@@ -15,10 +15,10 @@ import pytest
 from logd import Client
 from tests.integration.faults.images import Ext4
 from tests.integration.faults.ledger import Ledger
-from tests.integration.faults.reading import read_all, wait_until
+from tests.integration.faults.reading import read_all
 from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.integration.faults.writers import ID, SUM
-from tests.support.daemon import messages
+from tests.support.daemon import messages, wait_until
 
 CRASHES = 32
 LONG_CRASHES = 1000
@@ -100,7 +100,7 @@ def test_more_files_than_are_in_memory_can_be_read_at_once(
 
 
 def _wait_topic_synced(client: Client, topic: str) -> None:
-    wait_until(client, topic, lambda: client.stats(topic)["unsynced_batches"] == "0")
+    wait_until(lambda: client.stats(topic)["unsynced_batches"] == "0")
 
 
 class _Life:

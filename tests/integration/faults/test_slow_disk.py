@@ -16,8 +16,8 @@ import pytest
 from logd import Client
 from tests.integration.faults.calls import SYNCS, WRITES, read_calls, trace
 from tests.integration.faults.ledger import Ledger
-from tests.integration.faults.reading import wait_until
 from tests.integration.faults.traced_daemon import TracedDaemon
+from tests.support.daemon import wait_until
 
 Make = Callable[..., TracedDaemon]
 _DELAY_S = 2.0
@@ -128,7 +128,7 @@ def test_a_slow_sync_holds_up_no_other_topic_and_no_reader(
         observer.push("fast", [b"first"])
         endless = daemon.attached("-e", "inject=fdatasync:delay_enter=20000000")
         with _Pusher(client) as pusher, endless:
-            wait_until(observer, "fast", lambda: observer.stats("app")["waiting_pushes"] == "1")
+            wait_until(lambda: observer.stats("app")["waiting_pushes"] == "1")
             for _ in range(20):
                 observer.push("fast", [b"x"])
                 observer.read("fast", "first", 100)
@@ -180,5 +180,5 @@ def _wait_held(observer: Client, pusher: _Pusher) -> tuple[int, dict[str, str]]:
             answered, since_s = pusher.answered, time.monotonic()
         return time.monotonic() - since_s > 0.1 * _DELAY_S
 
-    wait_until(observer, "app", is_held)
+    wait_until(is_held)
     return answered, stats

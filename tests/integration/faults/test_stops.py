@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.faults.ledger import Ledger
-from tests.integration.faults.reading import read_all, wait_until
+from tests.integration.faults.reading import read_all
 from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.integration.faults.writers import ID, PLAIN
+from tests.support.daemon import wait_until
 
 _STOPS, _LONG_STOPS = 5, 100
 _STOP_TIMEOUT_S = 10.0
@@ -77,7 +78,7 @@ def test_a_push_that_waits_for_the_disk_is_answered_before_a_stop(
         client.push("app", [b"a"])
         with daemon.attached("-e", "inject=fdatasync:delay_enter=20000000"):
             pushed = pool.submit(client.push, "app", [b"b"])
-            wait_until(observer, "app", lambda: observer.stats("app")["waiting_pushes"] == "1")
+            wait_until(lambda: observer.stats("app")["waiting_pushes"] == "1")
             os.kill(daemon.pid, signal.SIGTERM)
             daemon.wait_said("SIGTERM: stopping")
         assert daemon.wait_ended() == 0  # without the tracer the disk is not slow any more

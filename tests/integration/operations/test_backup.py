@@ -30,7 +30,7 @@ from tests.integration.operations.copies import (
     visible,
     write,
 )
-from tests.support.daemon import Daemon
+from tests.support.daemon import Daemon, wait_until
 from tests.support.log_cli import log_cli
 from tests.support.long_run import LONG
 
@@ -84,10 +84,8 @@ def test_what_expired_in_the_source_goes_from_the_copy(source: Daemon, tmp_path:
 def expired(running: Daemon, topic: str) -> None:
     """Wait until retention has done its work."""
     with Client(running.address) as client:
-        while int(client.stats(topic)["partitions"]) > 4:
-            pass
-    while len(running.log_files(topic)) > 4:
-        pass
+        wait_until(lambda: int(client.stats(topic)["partitions"]) <= 4)
+    wait_until(lambda: len(running.log_files(topic)) <= 4)
 
 
 def test_a_copy_that_is_older_than_all_of_the_source_is_made_anew(

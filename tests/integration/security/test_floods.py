@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from logd import Client, ConnectionLost, LogdError
-from tests.support.daemon import HANG_S, Daemon, running
+from tests.support.daemon import HANG_S, Daemon, running, wait_until
 
 HTTP = ("--http-host", "127.0.0.1:0")
 MB = 1 << 20
@@ -61,7 +61,7 @@ def test_ten_thousand_idle_connections(tmp_path: Path, descriptors: int, door: s
                 one.sendall(question)
                 assert one.recv(100)
             client.push("app", [b"x"])
-            until(lambda: int(client.stats()["connections"]) == 10_001)
+            wait_until(lambda: client.stats()["connections"] == "10001", timeout_s=ENOUGH_S)
             used = daemon.rss_bytes()
             print(f"10,000 idle connections over {door}: {used / 1e6:.0f} MB in all")
             assert used < 150 * 10**6
@@ -69,12 +69,6 @@ def test_ten_thousand_idle_connections(tmp_path: Path, descriptors: int, door: s
             client.read("app", "next", 1, wait_ms=2000)
             print(f"and {(daemon.cpu_s() - before_s) / 2:.1%} of a core")
             assert daemon.cpu_s() - before_s < 1.0
-
-
-def until(holds: object) -> None:
-    give_up_s = time.monotonic() + ENOUGH_S
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < give_up_s
 
 
 @pytest.mark.slow
@@ -182,14 +176,14 @@ def test_floods_do_not_stop_a_steady_writer(tmp_path: Path) -> None:
 
         alone_s = paces(steady)
         with Flood(come_and_go, come_and_ask, make_topics, make_topics) as flood:
-            until(lambda: codes >= {"busy", "503"} and flood.turns > 200)
+            wait_until(lambda: codes >= {"busy", "503"} and flood.turns > 200)
             beside_s = paces(steady, 1000)
             turns = flood.turns
         print(f"a push took {alone_s * 1e3:.2f} ms alone, {beside_s * 1e3:.2f} ms in {turns} turns")
         assert beside_s < 20 * alone_s + 0.05
-        until(lambda: "topic-limit" in topics_past_the_limit(daemon))
+        wait_until(lambda: "topic-limit" in topics_past_the_limit(daemon))
         assert steady.stats("paced")["next"] == str(1 + 300 + 1000)
-        until(lambda: int(steady.stats()["connections"]) == 1)
+        wait_until(lambda: int(steady.stats()["connections"]) == 1)
         assert len(steady.topics()) == 60
         assert "Traceback" not in daemon.log
 
@@ -214,14 +208,14 @@ def test_no_descriptors_left(tmp_path: Path, door: str) -> None:
     with running(tmp_path, *HTTP, max_open_files=80) as daemon, Client(daemon.address) as client:
         client.push("app", [b"x"])
         with held(daemon.address if door == "tcp" else daemon.http, 200):
-            until(lambda: daemon.descriptors() >= 75)
+            wait_until(lambda: daemon.descriptors() >= 75)
             client.push("app", [b"y"])
             before_s = daemon.cpu_s()
             client.read("app", "next", 1, wait_ms=2000)
             used_s = daemon.cpu_s() - before_s
             print(f"with no descriptor left: {used_s / 2:.1%} of a core")
             assert used_s < 0.5
-        until(lambda: int(client.stats()["connections"]) == 1)
+        wait_until(lambda: int(client.stats()["connections"]) == 1)
         with Client(daemon.address) as another:
             another.push("new", [b"x"])
         with connect(daemon.http) as connection:

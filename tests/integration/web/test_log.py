@@ -9,7 +9,7 @@ import threading
 from logd import Client
 from logd.batch import reading, scan
 from tests.integration.web.conftest import Curl
-from tests.support.daemon import HANG_S, Daemon
+from tests.support.daemon import HANG_S, Daemon, wait_until
 
 
 def test_the_line_that_everybody_types(curl: Curl) -> None:
@@ -87,8 +87,7 @@ def test_a_read_that_waits(curl: Curl, daemon: Daemon) -> None:
     )
     thread.start()
     with Client(daemon.address) as client:
-        while client.stats("app")["waiting_reads"] == "0":
-            pass
+        wait_until(lambda: client.stats("app")["waiting_reads"] == "1")
         client.push("app", [b"one"])
     thread.join(HANG_S)
     assert got[0].startswith(b"BATCHES 1 1 ")
@@ -98,10 +97,8 @@ def test_a_client_that_goes_while_it_waits_is_forgotten(curl: Curl, daemon: Daem
     curl("/log", body=b"PUSH app\r\nzero\r\n")
     command = curl.command("/log", "--data-binary", "READ app 1 1 wait=60000\n")
     with Client(daemon.address) as client, subprocess.Popen(command) as process:
-        while client.stats("app")["waiting_reads"] == "0":
-            pass
+        wait_until(lambda: client.stats("app")["waiting_reads"] == "1")
         process.terminate()
         process.wait(HANG_S)
-        while client.stats("app")["waiting_reads"] != "0":
-            pass
+        wait_until(lambda: client.stats("app")["waiting_reads"] == "0")
         assert client.stats()["connections"] == "1"

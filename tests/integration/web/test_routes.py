@@ -12,7 +12,7 @@ import pytest
 
 from logd import Client
 from tests.integration.web.conftest import Curl
-from tests.support.daemon import Daemon
+from tests.support.daemon import Daemon, wait_until
 
 NDJSON = ("-H", "Content-Type: application/x-ndjson")
 JSON = ("-H", "Content-Type: application/json")
@@ -288,8 +288,7 @@ def test_events(curl: Curl, daemon: Daemon) -> None:
         assert [id_ for id_, _ in events(process, 2)] == [2, 3]
         process.terminate()
     with Client(daemon.address) as client:
-        while client.stats("app")["waiting_reads"] != "0":
-            pass
+        wait_until(lambda: client.stats("app")["waiting_reads"] == "0")
 
 
 def test_events_up_to_an_offset_or_a_time(curl: Curl, daemon: Daemon) -> None:
@@ -310,8 +309,7 @@ def test_events_begin_at_the_end(curl: Curl, daemon: Daemon) -> None:
         subprocess.Popen(curl.command("/topics/app/follow", "-N"), stdout=-1) as process,
         Client(daemon.address) as client,
     ):
-        while client.stats("app")["waiting_reads"] == "0":
-            pass
+        wait_until(lambda: client.stats("app")["waiting_reads"] == "1")
         client.push("app", [b"new"])
         assert [(id_, one["message"]) for id_, one in events(process, 1)] == [(1, "new")]
         process.terminate()
