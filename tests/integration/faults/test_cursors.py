@@ -23,10 +23,10 @@ from tests.integration.faults.images import Ext4, Tmpfs
 from tests.integration.faults.script import side_by_side
 from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.support.daemon import HANG_S, wait_until
+from tests.support.long_run import LONG
 
 Make = Callable[..., TracedDaemon]
-KILLS = 40
-LONG_KILLS = 1000
+KILLS = 250 if LONG else 5  # in each mode
 _MODES = ("never", "interval", "batches", "always")
 _MESSAGES = 1000
 _TRIES = 5  # strace counts per thread, and which thread does the nth call may differ
@@ -145,7 +145,7 @@ def wait_answers(committers: list[Committer], count: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fsync", _MODES)
 def test_no_acknowledged_commit_is_lost_by_a_kill(
-    tmp_path: Path, make_daemon: Make, long: bool, survived: Counter[str], fsync: str
+    tmp_path: Path, make_daemon: Make, survived: Counter[str], fsync: str
 ) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
@@ -155,7 +155,7 @@ def test_no_acknowledged_commit_is_lost_by_a_kill(
     ).start()
     push_messages(daemon)
     committers = [Committer(f"c{n}", seed + n) for n in range(6)]
-    for _ in range((LONG_KILLS if long else KILLS) // len(_MODES)):
+    for _ in range(KILLS):
         with load(daemon, committers):
             wait_answers(committers, rng.randrange(1, 150))
             daemon.kill()
@@ -190,7 +190,7 @@ def test_a_power_cut_takes_no_more_than_the_mode_allows(
         push_messages(daemon)
         assert daemon.stop() == 0  # in every mode they are on disk now
         daemon.start()
-        for life in range(5):
+        for life in range(5 if LONG else 3):
             with Asker(daemon) as asker:
                 history = [0]
                 asker.ask("COMMIT app a 0")

@@ -18,6 +18,7 @@ from tests.integration.faults.calls import SYNCS, WRITES, read_calls, trace
 from tests.integration.faults.ledger import Ledger
 from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.support.daemon import wait_until
+from tests.support.long_run import LONG
 
 Make = Callable[..., TracedDaemon]
 _DELAY_S = 2.0
@@ -27,7 +28,7 @@ _SLOW_SYNC = ("-e", f"inject=fdatasync:delay_enter={int(_DELAY_S * 1e6)}")
 @pytest.mark.slow
 @pytest.mark.parametrize("fsync", ["interval", "always"])
 def test_a_daemon_that_stands_still_goes_on(
-    tmp_path: Path, make_daemon: Make, long: bool, survived: Counter[str], fsync: str
+    tmp_path: Path, make_daemon: Make, survived: Counter[str], fsync: str
 ) -> None:
     daemon = make_daemon(
         tmp_path / "data", fsync=fsync, fsync_interval="100ms", partition_bytes=20_000
@@ -37,7 +38,7 @@ def test_a_daemon_that_stands_still_goes_on(
     with ledger.load(daemon):
         ledger.wait_answers(100)
         daemon.process.send_signal(signal.SIGSTOP)
-        _stand_still(30 if long else 2)
+        _stand_still(30 if LONG else 2)
         daemon.process.send_signal(signal.SIGCONT)
         ledger.wait_stored(20)
     ledger.verify(daemon)
