@@ -237,6 +237,9 @@ def test_words_that_could_be_a_second_command_are_not_sent(kind: Kind) -> None:
                 for call in (client.read, client.stats, client.partitions):
                     with pytest.raises(BadTopic):
                         await value(call(topic))
+            for where in ("first 1\r\nPING", "\udcff"):
+                with pytest.raises(BadRequest):
+                    await value(client.read("app", where))
             with pytest.raises(BadRequest):
                 await value(client.topics("* \r\nPING"))
             with pytest.raises(BadRequest, match="at least one message"):
