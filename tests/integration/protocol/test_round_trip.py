@@ -1,4 +1,4 @@
-"""Any messages come back equal: through Writer, disk and Reader, over rolls and restarts."""
+"""Any messages come back equal: through Writer, disk and Reader, over rolls."""
 
 from __future__ import annotations
 

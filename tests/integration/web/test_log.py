@@ -12,12 +12,6 @@ from tests.integration.web.conftest import Curl
 from tests.support.daemon import HANG_S, Daemon, wait_until
 
 
-def test_the_line_that_everybody_types(curl: Curl) -> None:
-    answer = curl("/log", body=b"PUSH app 12\r\nhello\nworld\n")
-    assert (answer.status, answer.body) == (200, b"OK 0 2\r\n")
-    assert answer.headers["content-length"] == "8"
-
-
 def test_any_number_of_commands(curl: Curl, daemon: Daemon) -> None:
     body = (
         b"".join(b"PUSH app 2\r\n%d\n" % (n % 10) for n in range(5000)) + b"PING\r\nTAIL app 2\r\n"
@@ -28,13 +22,6 @@ def test_any_number_of_commands(curl: Curl, daemon: Daemon) -> None:
     assert lines[5000] == b"OK"
     assert lines[5001].startswith(b"BATCHES 4998 2 ")
     assert daemon.stored("app").endswith(b"\n8\n9\n")
-
-
-def test_the_same_bytes_as_over_tcp(curl: Curl, daemon: Daemon) -> None:
-    curl("/log", body=b"PUSH app 12 count=2\r\nhello\nworld\n")
-    answer = curl("/log", body=b"READ app first 10\r\n")
-    stored = daemon.stored("app")
-    assert answer.body == b"BATCHES 0 2 %d\r\n%s" % (len(stored), stored)
 
 
 def test_a_body_that_ends_too_early_stores_nothing_of_its_last_command(curl: Curl) -> None:
