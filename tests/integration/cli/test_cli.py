@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -18,8 +15,8 @@ import pytest
 
 from logd import Client, Reader, Writer
 from logd.batch import body_sum, encode_header
-from tests.support.daemon import HANG_S, ROOT, Daemon, lasting_address, running
-from tests.support.log_cli import LOG_CLI, environment, fill, log_cli, started
+from tests.support.daemon import HANG_S, Daemon, lasting_address, running
+from tests.support.log_cli import fill, log_cli, on_terminal, started
 
 
 def test_write_arguments_and_read_them(daemon: Daemon) -> None:
@@ -52,33 +49,9 @@ def test_write_files(daemon: Daemon, tmp_path: Path) -> None:
 def test_a_long_file_has_a_progress_bar_on_a_terminal(daemon: Daemon, tmp_path: Path) -> None:
     long = tmp_path / "long"
     long.write_bytes((b"x" * 99 + b"\n") * 90_000)
-    master, slave = pty.openpty()
-    drawn = bytearray()
-
-    def drain() -> None:
-        try:
-            while piece := os.read(master, 4096):
-                drawn.extend(piece)
-        except OSError:  # how a terminal says that its last user is gone
-            pass
-
-    drainer = threading.Thread(target=drain)
-    drainer.start()
-    try:
-        done = subprocess.run(
-            [*LOG_CLI, "write", "app", "--file", str(long)],
-            stdout=subprocess.PIPE,
-            stderr=slave,
-            cwd=ROOT,
-            env=environment(daemon) | {"TERM": "xterm"},
-            timeout=HANG_S,
-        )
-    finally:
-        os.close(slave)
-        drainer.join()
-        os.close(master)
-    assert done.stdout == b"app 0..89999 (90000 messages)\n"
-    assert "MB" in drawn.decode()
+    drawn = on_terminal(daemon, "write", "app", "--file", str(long), stderr_too=True)
+    assert drawn.endswith("app 0..89999 (90000 messages)\r\n")
+    assert "MB" in drawn
 
 
 def test_a_slow_pipe_arrives_line_by_line(daemon: Daemon) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from tests.integration.operations.copies import (
     write,
 )
 from tests.support.daemon import Daemon, wait_until
+from tests.support.killed_calls import is_killed
 from tests.support.log_cli import log_cli
 from tests.support.long_run import LONG
 
@@ -354,42 +354,6 @@ def test_bytes_that_change_on_the_way_are_noticed(
 # -- killed at each step --------------------------------------------------------------------------
 
 
-class Killed(BaseException):
-    """Not an Exception: nothing on the way may catch it, as nothing catches a kill."""
-
-
-STEPS = ["write_at", "sync", "cut", "create", "replace", "rename", "remove", "make_directory",
-         "sync_directory"]  # fmt: skip
-
-
-@contextmanager
-def killed_at(step: int, patch: pytest.MonkeyPatch, how: str) -> Iterator[None]:
-    """The process ends before that call of a function of `disk`, behind it, or within a write."""
-    calls = count(1)
-
-    def wrap(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
-            number = next(calls)
-            if number == step and how == "before":
-                raise Killed
-            if number == step and how == "within" and name == "write_at":
-                file, buffers, position = arguments
-                data = b"".join(buffers)
-                function(file, [data[: len(data) // 2]], position)
-                raise Killed
-            result = function(*arguments, **options)
-            if number == step:
-                raise Killed
-            return result
-
-        return call
-
-    with patch.context() as patching:
-        for name in STEPS:
-            patching.setattr(disk, name, wrap(name, getattr(disk, name)))
-        yield
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["before", "within"])
 def test_killed_at_each_step_and_run_again(
@@ -431,22 +395,16 @@ def run_though_killed(
     for step in count(1, 1 if LONG else 5):
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(base, copy)
-        with killed_at(step, patch, how):
-            try:
-                copy_all(source, copy)
-            except Killed:
-                is_killed = True
-            else:
-                is_killed = False
+        was_killed = is_killed(lambda: copy_all(source, copy), step, how, patch)
         now = assert_sound(copy, scratch)
         for topic in set(was) & set(now) - {"anew"}:
             assert now[topic] >= was[topic]
-        if is_killed:
+        if was_killed:
             copy_all(source, copy)
         assert assert_whole(copy, scratch) == assert_sound(source, scratch)
         for directory in visible(source):
             assert logs(copy / "topics" / directory.name) == logs(directory)
-        if not is_killed:
+        if not was_killed:
             return step
     raise AssertionError("unreachable")
 
