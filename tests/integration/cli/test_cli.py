@@ -188,15 +188,6 @@ def test_the_host_can_stand_before_and_behind_the_command(daemon: Daemon, nobody
     assert log_cli(daemon, "-H", nobody, "ping", "-H", daemon.address)[0] == 0
 
 
-@pytest.mark.parametrize("command", ["read", "tail", "write", "stats", "topics", "ping"])
-def test_no_daemon_is_1_and_says_what_to_try(nobody: str, command: str) -> None:
-    words = [command] if command in ("stats", "topics", "ping") else [command, "app"]
-    code, out, errors = log_cli(nobody, *words)
-    assert (code, out) == (1, b"")
-    assert f"no logd answers at {nobody}" in errors
-    assert "logd --data-dir" in errors
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -216,23 +207,6 @@ def test_misuse_is_1(nobody: str, words: list[str]) -> None:
     code, out, errors = log_cli(nobody, *words)
     assert (code, out) == (1, b"")
     assert errors
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["read", "nope"], "log-cli topics"),
-        (["tail", "nope"], "not-found"),
-        (["stats", "nope"], "not-found"),
-        (["read", "../etc"], "bad-topic"),
-        (["write", "a/b", "x"], "bad-topic"),
-        (["write", "\udcff", "x"], "bad-topic"),
-    ],
-)
-def test_refused_is_2(empty: Daemon, words: list[str], says: str) -> None:
-    code, out, errors = log_cli(empty, *words)
-    assert (code, out) == (2, b"")
-    assert says in errors
 
 
 def test_an_offset_above_the_end_is_3(daemon: Daemon) -> None:
@@ -268,18 +242,6 @@ class Canned:
         self._thread.join(HANG_S)
         self._listener.close()
         assert not self._thread.is_alive()
-
-
-def test_a_canned_daemon_that_nobody_asks_ends_all_the_same() -> None:
-    Canned(b"").close()
-
-
-def test_what_was_started_and_says_nothing_ends(daemon: Daemon) -> None:
-    fill(daemon)
-    with started(daemon, "read", "-fq", "app", "--offset", "next", hang_s=0.5) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b""
-        assert process.wait() == -signal.SIGKILL
 
 
 def batches(offset: int, body: bytes) -> bytes:
