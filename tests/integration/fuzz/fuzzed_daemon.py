@@ -143,8 +143,8 @@ def fuzzed_daemon() -> Iterator[FuzzedDaemon]:
         "max_batch_bytes": MAX_BATCH_BYTES, "max_topics": MAX_TOPICS,
         "max_cursors": MAX_CURSORS, "partition_bytes": 256 << 10, "max_partitions": 3,
     }  # fmt: skip
-    doors = ("--http-host", "127.0.0.1:0")
-    with memory_directory() as directory, running(directory, *doors, **flags) as daemon:
+    listeners = ("--http-host", "127.0.0.1:0")
+    with memory_directory() as directory, running(directory, *listeners, **flags) as daemon:
         target = FuzzedDaemon(daemon)
         with target.dial() as connection:
             connection.sendall(b"PUSH known\r\nknown good\r\n")

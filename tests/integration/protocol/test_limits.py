@@ -1,4 +1,4 @@
-"""What one client may take from the others, and who is shown the door."""
+"""Limits of what one client may use, and files that no client can reach."""
 
 from __future__ import annotations
 

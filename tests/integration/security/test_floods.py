@@ -48,13 +48,13 @@ def held(address: str, count: int) -> Iterator[list[socket.socket]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("door", ["tcp", "http"])
-def test_ten_thousand_idle_connections(tmp_path: Path, descriptors: int, door: str) -> None:
+@pytest.mark.parametrize("listener", ["tcp", "http"])
+def test_ten_thousand_idle_connections(tmp_path: Path, descriptors: int, listener: str) -> None:
     if descriptors < 10_500:
         pytest.skip(f"this process may open {descriptors} files only, 10,500 are needed")
     with running(tmp_path, *HTTP, max_connections=10_100) as daemon:
-        address = daemon.address if door == "tcp" else daemon.http
-        question = b"PING\r\n" if door == "tcp" else b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+        address = daemon.address if listener == "tcp" else daemon.http
+        question = b"PING\r\n" if listener == "tcp" else b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
         question = question.replace(b"Host: a", b"Host: localhost")
         with held(address, 10_000) as connections, Client(daemon.address) as client:
             for one in connections[::100]:
@@ -63,7 +63,7 @@ def test_ten_thousand_idle_connections(tmp_path: Path, descriptors: int, door: s
             client.push("app", [b"x"])
             wait_until(lambda: client.stats()["connections"] == "10001", timeout_s=ENOUGH_S)
             used = daemon.rss_bytes()
-            print(f"10,000 idle connections over {door}: {used / 1e6:.0f} MB in all")
+            print(f"10,000 idle connections over {listener}: {used / 1e6:.0f} MB in all")
             assert used < 150 * 10**6
             before_s = daemon.cpu_s()
             client.read("app", "next", 1, wait_ms=2000)
@@ -150,7 +150,7 @@ class Flood:
 
 @pytest.mark.slow
 def test_floods_do_not_stop_a_steady_writer(tmp_path: Path) -> None:
-    """New connections, new topics, over both doors; past the limits all are told so."""
+    """New connections, new topics, over both listeners; past the limits all are told so."""
     limits = {"max_topics": 60, "max_connections": 100, "connection_rate": 50}
     with running(tmp_path, *HTTP, **limits) as daemon, Client(daemon.address) as steady:
         steady.push("paced", [b"x"])
@@ -202,12 +202,12 @@ def topics_past_the_limit(daemon: Daemon) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("door", ["tcp", "http"])
-def test_no_descriptors_left(tmp_path: Path, door: str) -> None:
+@pytest.mark.parametrize("listener", ["tcp", "http"])
+def test_no_descriptors_left(tmp_path: Path, listener: str) -> None:
     """What is open goes on, nothing spins, and when some are free again all is as before."""
     with running(tmp_path, *HTTP, max_open_files=80) as daemon, Client(daemon.address) as client:
         client.push("app", [b"x"])
-        with held(daemon.address if door == "tcp" else daemon.http, 200):
+        with held(daemon.address if listener == "tcp" else daemon.http, 200):
             wait_until(lambda: daemon.descriptors() >= 75)
             client.push("app", [b"y"])
             before_s = daemon.cpu_s()

@@ -1,4 +1,4 @@
-"""TLS with real certificates over both doors: the right one, and every kind that is not."""
+"""TLS with real certificates over both listeners: the right one, and every kind that is not."""
 
 from __future__ import annotations
 
