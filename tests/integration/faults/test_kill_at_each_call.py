@@ -51,9 +51,7 @@ def test_kill_in_a_short_life(
         script.complete(daemon)
         return code == -signal.SIGKILL
 
-    _sweep(
-        found if LONG else found[::2], killed, tmp_path, survived, f"a short life, fsync={fsync}"
-    )
+    _sweep(found, killed, tmp_path, survived, f"a short life, fsync={fsync}")
 
 
 def test_kill_in_the_first_start(tmp_path: Path, make_daemon: Make, survived: Counter[str]) -> None:

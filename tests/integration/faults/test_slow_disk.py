@@ -103,11 +103,7 @@ def test_pushes_wait_when_syncs_fall_behind(
             assert int(stats["unsynced_batches"]) > 0
             if settings["fsync"] == "batches":
                 assert stats["unsynced_batches"] == "6", "twice as many as a sync is due after"
-            wait_until(
-                observer,
-                "app",
-                lambda: pusher.answered > held and pusher.longest_s > 0.5 * _DELAY_S,
-            )
+            wait_until(lambda: pusher.answered > held and pusher.longest_s > 0.5 * _DELAY_S)
         assert int(observer.stats("app")["next"]) == 1 + pusher.answered
     calls = read_calls(tmp_path / "calls", daemon.data_dir)
     answers = [call for call in calls if call.path == "socket" and '"OK ' in call.text]
