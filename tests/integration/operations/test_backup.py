@@ -392,7 +392,7 @@ def run_though_killed(
 ) -> int:
     copy, scratch = tmp_path / "copy", tmp_path / "scratch"
     was = assert_sound(base, scratch)
-    for step in count(1, 1 if LONG else 5):
+    for step in count(1, 1 if LONG else 10):
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(base, copy)
         was_killed = is_killed(lambda: copy_all(source, copy), step, how, patch)
