@@ -217,11 +217,3 @@ def deaf() -> Iterator[str]:
     """The address of somebody who takes connections and says nothing at all."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
-
-
-@contextmanager
-def nobody() -> Iterator[str]:
-    """An address at which nobody listens, and nobody will while the test runs."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{taken.getsockname()[1]}"

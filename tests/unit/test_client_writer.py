@@ -14,7 +14,8 @@ from logd.client.writer import Writer
 from logd.errors import BadRequest, BadTopic, TopicLimit
 from logd.wire.addresses import ConnectionLost
 from logd.wire.requests import Push
-from tests.unit.fake_daemon import HANG_UP, FakeDaemon, nobody
+from tests.support.listener import nobody
+from tests.unit.fake_daemon import HANG_UP, FakeDaemon
 
 
 @pytest.fixture

@@ -26,12 +26,12 @@ from logd.errors import (
 from logd.wire.addresses import ConnectionLost
 from logd.wire.requests import Push
 from tests.support.daemon import wait_until
+from tests.support.listener import nobody
 from tests.unit.fake_daemon import (
     HANG_UP,
     STALL,
     FakeDaemon,
     deaf,
-    nobody,
 )
 
 NUMBERS = [b"%d" % n for n in range(30)]

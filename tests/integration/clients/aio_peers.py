@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import IO
 
 from logd.batch import body_sum, encode_body, encode_header, split_body
@@ -151,11 +149,3 @@ class Fake(Listener):
 
 def text(body: str) -> bytes:
     return b"TEXT %d\r\n%s" % (len(body), body.encode())
-
-
-@contextmanager
-def nobody() -> Iterator[str]:
-    """An address at which nobody listens, and nobody will while the test runs."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{taken.getsockname()[1]}"

@@ -33,7 +33,8 @@ from logd.wire.addresses import ConnectionLost
 from logd.wire.commands import CursorInfo, PartitionInfo, Pushed, TopicInfo
 from logd.wire.requests import At
 from tests.integration.clients.aio_kinds import Kind, each, on_each, on_one, opened, run, value
-from tests.integration.clients.aio_peers import HANG_UP, LOSE, Fake, nobody, text
+from tests.integration.clients.aio_peers import HANG_UP, LOSE, Fake, text
+from tests.support.listener import nobody
 from tests.support.proxy import Proxy, cuts
 
 OK = b"OK\r\n"
