@@ -23,7 +23,7 @@ settings.register_profile(
 )
 settings.load_profile("logd")
 
-# Files whose tests share a browser, a Spark session or an installation, by area.
+# Files whose tests share a browser, a Spark session, an object store or an installation, by area.
 _SHARING = re.compile(
     r"tests/integration/(browser/|operations/test_clean_machine"
     r"|archive/test_(archive|commands|kills|manifest|round_trip)"
@@ -39,7 +39,7 @@ class AreaScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no
 
     def _split_scope(self, nodeid: str) -> str:
         if "spark/test_cluster" in nodeid:
-            return "cluster"
+            return "cluster"  # beside the session of the other Spark tests
         return nodeid.split("/")[2] if _SHARING.match(nodeid) else nodeid
 
 
