@@ -23,9 +23,10 @@ settings.register_profile(
 )
 settings.load_profile("logd")
 
-# Files whose tests share a browser, a Spark session or an installation, by area.
+# Files whose tests share a browser, a Spark session, an object store or an installation, by area.
 _SHARING = re.compile(
-    r"tests/integration/(browser/|operations/test_clean_machine|archive/test_(archive|kills|round_trip)"
+    r"tests/integration/(browser/|operations/test_clean_machine"
+    r"|archive/test_(archive|commands|kills|manifest|round_trip)"
     r"|spark/test_(batch_read|errors|secured|spark_page|stream_kills|stream_read|write))"
 )
 
@@ -37,6 +38,8 @@ class AreaScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no
     """
 
     def _split_scope(self, nodeid: str) -> str:
+        if "spark/test_cluster" in nodeid:
+            return "cluster"  # beside the session of the other Spark tests
         return nodeid.split("/")[2] if _SHARING.match(nodeid) else nodeid
 
 

@@ -20,22 +20,22 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 ORDER = "tests/integration/faults/test_call_order.py::"
 OUT_OF_PLACE = "tests/integration/storage/test_files_out_of_place.py::"
-BESIDE = "tests/unit/test_backup_model.py"
+BACKUP_MODEL = "tests/unit/test_backup_model.py"
 FORWARD_MODEL = "tests/unit/test_forward_model.py"
 FORWARD_FILES = "tests/unit/test_forward_files.py::"
 POSITION = "tests/integration/storage/test_every_position.py::"
 CURSORS = "tests/integration/storage/test_cursors.py::"
-KEEPER = "tests/unit/test_cursor_commits.py::"
+CURSOR_COMMITS = "tests/unit/test_cursor_commits.py::"
 UNACKED = "tests/unit/test_unacked.py::"
 SPOOL = "tests/unit/test_spool.py::"
 DELIVERY = "tests/unit/test_delivery.py::"
-SOCKETS = "tests/unit/test_writer_delivery.py::"
+WRITER = "tests/unit/test_writer_delivery.py::"
 PARITY = "tests/integration/clients/test_writer_parity.py::"
 AIO_WRITER = "tests/integration/clients/test_aio_writer.py::"
-LINK = "tests/unit/test_nonblocking_socket.py::"
+NONBLOCKING = "tests/unit/test_nonblocking_socket.py::"
 TOKENS = "tests/integration/security/test_tokens.py::"
 TLS = "tests/integration/security/test_tls.py::"
-DOORS = "tests/integration/security/test_listeners.py::"
+LISTENERS = "tests/integration/security/test_listeners.py::"
 BACKUP = "tests/integration/operations/test_backup.py::"
 SINGLE = "tests/integration/storage/test_single_messages.py::"
 HOOK = "tests/integration/archive/test_partition_file.py::"
@@ -66,17 +66,17 @@ MUTATIONS = [
              BACKUP + "test_a_topic_made_anew_under_the_copying"),
     Mutation("backup: producers of another topic of the name", "logd/offline/backup.py",
              "if snapshot.id != topic_id:", "if False:",
-             BESIDE),
+             BACKUP_MODEL),
     Mutation("backup: producers of what has expired forgotten", "logd/offline/backup.py",
              "if snapshot.readable.first > side_files.ids_to:", "if False:",
-             BESIDE),
+             BACKUP_MODEL),
     Mutation("backup: what was cut off the source stays", "logd/offline/topic_backup.py",
              "if not same_bytes(source.file, ours.file, source.size):", "if False:",
-             BESIDE),
+             BACKUP_MODEL),
     Mutation("offline: a look at two topics", "logd/offline/reader.py",
              "return read_meta(directory)[0], _state(directory)",
              'return "", _state(directory)',
-             BESIDE),
+             BACKUP_MODEL),
     Mutation("backup: what a kill left is not cut", "logd/offline/topic_backup.py",
              "        disk.cut(ours.file, start)  # what", "        pass  # what",
              BACKUP + "test_bytes_behind_the_copy_s_checkpoint_do_not_stay"),
@@ -125,10 +125,10 @@ MUTATIONS = [
              "tests/integration/faults/test_failed_syncs.py::test_each_sync_of_a_short_life_fails"),
     Mutation("cursors: with always no sync before the answer", "logd/storage/cursor_commits.py",
              "            if self._policy.acks_wait:\n                self._file.sync()\n", "",
-             KEEPER + "test_with_always_the_sync_comes_before_the_answer"),
+             CURSOR_COMMITS + "test_with_always_the_sync_comes_before_the_answer"),
     Mutation("cursors: not synced at the stop", "logd/storage/cursor_commits.py",
              "            return self._unsynced > 0\n", "            return False\n",
-             KEEPER + "test_with_never_there_is_none_before_the_stop"),
+             CURSOR_COMMITS + "test_with_never_there_is_none_before_the_stop"),
     Mutation("cursors: cached, not on disk, when they are read", "logd/storage/cursors.py",
              "        disk.sync(file)\n", "",
              "tests/unit/test_cursors.py"),
@@ -313,7 +313,7 @@ MUTATIONS = [
              "        del self._batches[0]\n",
              "        self.size -= batch.size\n        del self._batches[0]\n"
              "        self.settled(batch, pushed.offset)\n",
-             SOCKETS + "test_a_signal_at_each_place"),
+             WRITER + "test_a_signal_at_each_place"),
     Mutation("delivery: a loss reported again by its numbers", "logd/client/delivery.py",
              "                if not self._is_loss_reported:\n", "                if True:\n",
              DELIVERY + "test_a_loss_is_reported_once"),
@@ -349,21 +349,21 @@ MUTATIONS = [
              "        del self._buffer[: batch.messages]\n"
              "        try:\n            self._delivery.add(batch, monotonic())\n        finally:\n"
              "            if batch.number:\n",
-             SOCKETS + "test_a_signal_anywhere_loses_and_doubles_nothing"),
+             WRITER + "test_a_signal_anywhere_loses_and_doubles_nothing"),
     Mutation("sender: a signal leaves the connection in use", "logd/client/sender.py",
              "            self._disconnect(lost(self._delivery.address, "
              '"a signal interrupted it"))\n', "",
-             SOCKETS + "test_a_signal_at_each_place"),
+             WRITER + "test_a_signal_at_each_place"),
     Mutation("worker: does not look again after connecting", "logd/client/worker_thread.py",
              "not self.run_callbacks() and not self._is_turn_requested and",
              "not self.run_callbacks() and",
-             SOCKETS + "test_what_is_written_during_a_connect_is_kept_after_it"),
+             WRITER + "test_what_is_written_during_a_connect_is_kept_after_it"),
     Mutation("worker: waiting threads wake it", "logd/client/worker_thread.py",
              "self.request_turn(math.inf)", "self.request_turn(0.0)",
-             SOCKETS + "test_no_spinning_while_the_daemon_is_away"),
+             WRITER + "test_no_spinning_while_the_daemon_is_away"),
     Mutation("socket: continues after garbage", "logd/client/nonblocking_socket.py",
              "while self._end is None and self._receive():", "while self._receive():",
-             LINK + "test_nothing_is_believed_behind_garbage"),
+             NONBLOCKING + "test_nothing_is_believed_behind_garbage"),
     Mutation("spool: half a batch stays", "logd/client/spool.py",
              "            os.ftruncate(self._file, segment.size)\n", "",
              SPOOL + "test_a_full_disk_leaves_whole_batches"),
@@ -457,17 +457,17 @@ MUTATIONS = [
              TLS + "test_replies_that_nobody_takes"),
     Mutation("listeners: open without authentication", "logd/tcp.py",
              "        _check_exposed(config)\n", "",
-             DOORS + "test_other_machines_are_not_let_in_unasked"),
+             LISTENERS + "test_other_machines_are_not_let_in_unasked"),
     Mutation("listeners: addresses are not counted", "logd/access/connection_limits.py",
              "if most and self._by_network", "if False and self._by_network",
-             DOORS + "test_connections_per_address"),
+             LISTENERS + "test_connections_per_address"),
     Mutation("listeners: a full disk is written to", "logd/topic.py",
              "        if not self.has_room:\n", "        if False:\n",
-             DOORS + "test_pushes_are_refused_before_the_disk_is_full"),
+             LISTENERS + "test_pushes_are_refused_before_the_disk_is_full"),
     Mutation("listeners: half of a wrong reload is taken", "logd/server.py",
              "            config = wanted.keeping_fixed(self._config)\n",
              "            config = wanted\n",
-             DOORS + "test_a_reload_takes_what_can_change_and_says_what_cannot"),
+             LISTENERS + "test_a_reload_takes_what_can_change_and_says_what_cannot"),
     # -- the archive
     Mutation("archive: file not synced before its name", "logd/archive/object_stores.py",
              "        disk.sync(disk.File(draft))\n", "",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support import listener
 from tests.support.daemon import ROOT as ROOT
 from tests.support.daemon import Daemon as Daemon
 from tests.support.daemon import running as running
@@ -15,10 +15,8 @@ from tests.support.daemon import running as running
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """An address at which nobody listens, and nobody will while the test runs."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{taken.getsockname()[1]}"
+    with listener.nobody() as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,8 @@
         await line.expect(b"OK 0 1\\r\\n")
 
 `running` also works with a plain `with`. Whatever happens in between, the process is ended by its
-own id. Everything that waits here waits for a line, a reply or an exit, and gives up after HANG_S.
+own id. Everything that waits here waits for a line, a reply, an exit or a condition, and gives up
+after HANG_S.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple, Self, cast
@@ -33,6 +35,14 @@ from tests.support.fork_server import ROOT as ROOT
 from tests.support.fork_server import ForkedProcess, fork_server
 
 HANG_S = 30.0  # only ever reached by something that would wait for ever
+PAUSE_S = 0.002  # between two looks at a condition: leaves the processor to the other processes
+
+
+def wait_until(holds: Callable[[], object], *, timeout_s: float = HANG_S) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline_s, f"the condition did not hold within {timeout_s} s"
+        time.sleep(PAUSE_S)
 
 
 class Daemon:
@@ -271,10 +281,10 @@ class Line:
         return int((await self.values(f"STATS {topic}".rstrip().encode()))[name])
 
     async def until(self, name: str, value: int, topic: str = "") -> None:
-        """Wait for a counter of STATS to have this value: each look is a round trip."""
+        """Wait for a counter of STATS to have this value."""
         async with asyncio.timeout(HANG_S):
             while await self.stat(name, topic) != value:
-                pass
+                await asyncio.sleep(PAUSE_S)
 
 
 @asynccontextmanager

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Self
 
 
@@ -61,3 +61,11 @@ class Listener:
 
     def _serve(self, connection: socket.socket) -> None:
         raise NotImplementedError
+
+
+@contextmanager
+def nobody() -> Iterator[str]:
+    """An address at which no process listens, and none will while the test runs."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pty
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -72,6 +74,54 @@ def started(
         finally:
             timer.cancel()
             process.kill()
+
+
+def on_terminal(host: str | Daemon, *words: str, stderr_too: bool = False) -> str:
+    """What is sent to a terminal; with CR LF as line ends, as the kernel makes them."""
+    master, slave = pty.openpty()
+    with ThreadPoolExecutor() as threads:
+        sent = threads.submit(_drain, master)
+        try:
+            subprocess.run(
+                [*LOG_CLI, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=slave,
+                stderr=slave if stderr_too else subprocess.DEVNULL,
+                cwd=ROOT,
+                env=environment(host) | {"TERM": "xterm"},
+                timeout=HANG_S,
+                check=False,
+            )
+        finally:
+            os.close(slave)
+    return sent.result().decode("utf-8", "surrogateescape")
+
+
+def _drain(terminal: int) -> bytes:
+    sent = bytearray()
+    with contextlib.suppress(OSError):  # the last process has closed the terminal
+        while piece := os.read(terminal, 4096):
+            sent += piece
+    os.close(terminal)
+    return bytes(sent)
+
+
+@contextmanager
+def answering(reply: bytes) -> Iterator[str]:
+    """The address of a server that answers each line with this."""
+
+    def answer() -> None:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rb") as lines:
+            while lines.readline():
+                connection.sendall(reply)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(HANG_S)
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        thread.join(HANG_S)
 
 
 def environment(host: str | Daemon) -> dict[str, str]:

@@ -20,11 +20,7 @@ from logd.storage.producers import Producers, StoredId
 from logd.wire.requests import Ping, Push, RefusedRequest, Request, Stats
 
 HANG_UP = "hang up"  # before it is stored
-STORE_AND_HANG_UP = "store and hang up"  # and say nothing
-HALF_A_REPLY = "half a reply"  # stored, answered by half, and gone
 STALL = "stall"  # until `go_on`, and say nothing
-GARBAGE = "garbage"  # an answer that is not the protocol
-MISCOUNT = "miscount"  # stored, but another number of messages is acknowledged
 Answer = LogdError | str | None
 Script = Callable[[int, Push], Answer]  # the number of the push, from 0, retries counted
 
@@ -38,9 +34,7 @@ class FakeDaemon:
         self.script: Script = lambda number, push: None
         self.pushes: list[Push] = []  # all that came in, retries too
         self.stored: list[tuple[Push, list[bytes]]] = []
-        self.offsets: list[int] = []  # of each batch in `stored`
         self.next = 0
-        self.id, self.epoch, self.epoch_began = "first", 1, 0
         self.connections = 0
         self._max_batch_bytes = max_batch_bytes
         self._producers = Producers()
@@ -123,25 +117,6 @@ class FakeDaemon:
             self._held = False
             self._changed.notify_all()
 
-    def forget_from(self, batch: int) -> None:
-        """Lose the newest batches, as a power cut does; a new epoch begins."""
-        del self.stored[batch:], self.offsets[batch:]
-        self.next = len(self.messages)
-        self.epoch += 1
-        self.epoch_began = self.next
-        self._producers = Producers()
-        for offset, (push, messages) in zip(self.offsets, self.stored, strict=True):
-            assert push.sum is not None
-            self._producers.note(push.id, offset, len(messages), push.sum)
-
-    def forget_topic(self) -> None:
-        """Somebody removed the topic; the next push makes another."""
-        self.stored.clear()
-        self.offsets.clear()
-        self.next = 0
-        self._producers = Producers()
-        self.id, self.epoch, self.epoch_began = f"{self.id}+", 1, 0
-
     # -- connections ----------------------------------------------------------------------------
 
     def _accept(self, listening: socket.socket) -> None:
@@ -161,7 +136,7 @@ class FakeDaemon:
         try:
             while data := connection.recv(1 << 20):
                 for request in parser.feed(data):
-                    connection.sendall(self._answer(request, connection))
+                    connection.sendall(self._answer(request))
                 if parser.closed:
                     connection.shutdown(socket.SHUT_WR)
                     _drain(connection)
@@ -172,20 +147,20 @@ class FakeDaemon:
             self._open.discard(connection)
             connection.close()
 
-    def _answer(self, request: Request, connection: socket.socket) -> bytes:
+    def _answer(self, request: Request) -> bytes:
         with self._changed:
             self._changed.wait_for(lambda: not self._held, 60)
             try:
-                return self._carried_out(request, connection)
+                return self._carried_out(request)
             except LogdError as error:
                 return error.line()
             finally:
                 self._changed.notify_all()
 
-    def _carried_out(self, request: Request, connection: socket.socket) -> bytes:
+    def _carried_out(self, request: Request) -> bytes:
         match request:
             case Push():
-                return self._push(request, connection)
+                return self._push(request)
             case Stats():
                 return self._stats()
             case Ping():
@@ -197,10 +172,9 @@ class FakeDaemon:
     def _stats(self) -> bytes:
         if not self.stored:
             raise NotFound("no such topic")
-        text = f"id: {self.id}\nepoch: {self.epoch}\nepoch_began: {self.epoch_began}\n"
-        return b"TEXT %d\r\n%s" % (len(text), text.encode())
+        return b"TEXT 34\r\nid: first\nepoch: 1\nepoch_began: 0\n"
 
-    def _push(self, push: Push, connection: socket.socket) -> bytes:
+    def _push(self, push: Push) -> bytes:
         number = len(self.pushes)
         self.pushes.append(push)
         told = self.script(number, push)
@@ -208,21 +182,13 @@ class FakeDaemon:
             raise told
         if told == HANG_UP:
             raise Hung
-        if told == GARBAGE:
-            return b"HTTP/1.1 400 Bad Request\r\n"
         if told == STALL:
             self._held = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._held, 60)
             raise Hung
         place = self._store(push)
-        if told == STORE_AND_HANG_UP:
-            raise Hung
-        reply = b"OK %d %d\r\n" % (place.offset, place.messages + (told == MISCOUNT))
-        if told == HALF_A_REPLY:
-            connection.sendall(reply[:-3])
-            raise Hung
-        return reply
+        return b"OK %d %d\r\n" % place
 
     def _store(self, push: Push) -> StoredId:
         messages = split_body(bytes(push.body), push.enc)
@@ -235,7 +201,6 @@ class FakeDaemon:
         self._producers.stage(push.id, place, push.sum)
         self._producers.commit()
         self.stored.append((push._replace(body=bytes(push.body)), messages))
-        self.offsets.append(place.offset)
         self.next += len(messages)
         return place
 
@@ -252,11 +217,3 @@ def deaf() -> Iterator[str]:
     """The address of somebody who takes connections and says nothing at all."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
-
-
-@contextmanager
-def nobody() -> Iterator[str]:
-    """An address at which nobody listens, and nobody will while the test runs."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{taken.getsockname()[1]}"

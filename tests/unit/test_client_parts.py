@@ -1,4 +1,5 @@
-"""The small parts of a client: pauses, topic identities, encoding, the progress of a reader."""
+"""The small parts of a client: pauses, topic identities, encoding, the progress of a reader,
+addresses."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from logd.batch import body_sum, split_body
 from logd.client.backoff import Backoff, RetryDeadline
 from logd.client.batch_encoder import BatchEncoder
 from logd.client.read_progress import SAVE_S, ReadProgress
-from logd.wire.addresses import ConnectionLost
+from logd.wire.addresses import ConnectionLost, parse_address
 from logd.wire.topic_identity import TopicIdentity, kept
 
 property_of = settings(max_examples=200)
@@ -149,3 +150,24 @@ def test_the_patience_of_a_reader() -> None:
     deadline.end_within(10.0)
     with pytest.raises(ConnectionLost):
         deadline.pause_s(LOST, 1e9)
+
+
+@pytest.mark.parametrize(
+    ("address", "parsed"),
+    [
+        ("127.0.0.1:1774", ("127.0.0.1", 1774)),
+        ("[::1]:99", ("::1", 99)),
+        ("[::1]", ("::1", 1774)),
+        ("logs.example", ("logs.example", 1774)),
+    ],
+)
+def test_addresses(address: str, parsed: tuple[str, int]) -> None:
+    assert parse_address(address) == parsed
+
+
+@pytest.mark.parametrize(
+    "address", ["", ":1", "::1", "a:b", "a:", "a:0", "a:65536", "a b:1", "[a:1"]
+)
+def test_no_addresses(address: str) -> None:
+    with pytest.raises(ValueError, match="is not an address"):
+        parse_address(address)

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -18,7 +17,7 @@ import pytest
 
 from logd.client import delivery, worker_thread
 from logd.client.backoff import Backoff
-from logd.client.delivery import Loss, QueueFull
+from logd.client.delivery import QueueFull
 from logd.client.writer import Writer
 from logd.errors import (
     BadRequest,
@@ -26,15 +25,13 @@ from logd.errors import (
 )
 from logd.wire.addresses import ConnectionLost
 from logd.wire.requests import Push
+from tests.support.daemon import wait_until
+from tests.support.listener import nobody
 from tests.unit.fake_daemon import (
-    GARBAGE,
-    HALF_A_REPLY,
     HANG_UP,
     STALL,
-    STORE_AND_HANG_UP,
     FakeDaemon,
     deaf,
-    nobody,
 )
 
 NUMBERS = [b"%d" % n for n in range(30)]
@@ -65,17 +62,6 @@ def once(number: int, answer: LogdError | str) -> Callable[[int, Push], LogdErro
 # -- faults -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("at", [0, 5])
-@pytest.mark.parametrize("what", [HANG_UP, STORE_AND_HANG_UP, HALF_A_REPLY, GARBAGE])
-def test_each_message_is_stored_once_and_in_order(daemon: FakeDaemon, what: str, at: int) -> None:
-    daemon.script = once(at, what)
-    with Writer(daemon.address, "app", batch_bytes=1, linger_s=None) as writer:
-        writer.write_many(NUMBERS)
-    assert daemon.messages == NUMBERS
-    assert writer.acknowledged == 30
-    assert daemon.connections == 2
-
-
 def test_a_daemon_that_says_nothing_is_left_after_a_while(daemon: FakeDaemon) -> None:
     daemon.script = once(2, STALL)
     with Writer(daemon.address, "app", batch_bytes=1, linger_s=None, timeout_s=1.0) as writer:
@@ -92,20 +78,6 @@ def test_a_daemon_that_restarts(daemon: FakeDaemon) -> None:
         writer.write_many(NUMBERS[10:])
         daemon.start()
     assert daemon.messages == NUMBERS
-
-
-def test_flush_and_close_give_up_when_told_to(daemon: FakeDaemon) -> None:
-    writer = Writer(daemon.address, "app", linger_s=None)
-    daemon.hold()
-    future = writer.submit(b"x")
-    with pytest.raises(TimeoutError, match="2 bytes are waiting"):
-        writer.flush(0.05)
-    with pytest.raises(TimeoutError):
-        writer.close(0.05)
-    with pytest.raises(ConnectionLost, match="closed before"):
-        future.result(10)
-    with pytest.raises(ValueError, match="closed"):
-        writer.flush()
 
 
 def test_two_may_close(daemon: FakeDaemon) -> None:
@@ -207,9 +179,7 @@ def test_a_full_queue_makes_the_program_wait(daemon: FakeDaemon) -> None:
     with Writer(daemon.address, "app", batch_bytes=1, queue_bytes=20, connect="later") as writer:
         thread = threading.Thread(target=write)
         thread.start()
-        deadline_s = time.monotonic() + 20
-        while len(written) <= 5:
-            assert time.monotonic() < deadline_s, "it does not write"
+        wait_until(lambda: len(written) > 5)
         thread.join(0.2)
         assert thread.is_alive()
         assert len(written) < 15
@@ -276,22 +246,6 @@ def test_threads_that_drop(daemon: FakeDaemon) -> None:
 # -- refusals and losses ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("at", [0, 15])
-@pytest.mark.parametrize("error", [BadRequest("bad")])
-def test_one_bad_batch_among_good_ones(daemon: FakeDaemon, at: int, error: LogdError) -> None:
-    refused: list[tuple[int, LogdError]] = []
-    daemon.script = lambda n, push: error if bytes(push.body) == NUMBERS[at] + b"\n" else None
-    with Writer(
-        daemon.address, "app", batch_bytes=1, linger_s=None,
-        on_refused=lambda messages, why: refused.append((messages, why)),
-    ) as writer:  # fmt: skip
-        futures = [writer.submit(message) for message in NUMBERS]
-    assert daemon.messages == NUMBERS[:at] + NUMBERS[at + 1 :]
-    assert [(n, str(why)) for n, why in refused] == [(1, str(error))]
-    assert isinstance(futures[at].exception(10), type(error))
-    assert writer.acknowledged == 29
-
-
 def test_a_batch_that_is_really_too_large() -> None:
     refused: list[int] = []
     with (
@@ -307,25 +261,6 @@ def test_a_batch_that_is_really_too_large() -> None:
         writer.flush()
         assert daemon.messages == NUMBERS * 2
         assert refused == [1]
-
-
-def test_what_the_daemon_forgot_is_told_once_and_the_rest_arrives(daemon: FakeDaemon) -> None:
-    losses: list[Loss] = []
-    with Writer(
-        daemon.address, "app", batch_bytes=1, linger_s=None, on_loss=losses.append
-    ) as writer:
-        writer.write_many(NUMBERS[:10])
-        writer.flush()
-        daemon.cut()  # the writer learns of the topic's id only when it connects again
-        writer.write_many(NUMBERS[10:20])
-        writer.flush()
-        daemon.stop()
-        daemon.forget_from(15)
-        daemon.start()
-        writer.write_many(NUMBERS[20:])
-    assert daemon.messages == NUMBERS[:15] + NUMBERS[20:]
-    assert len(losses) == 1
-    assert "offsets from 15 on" in str(losses[0])
 
 
 # -- signals ------------------------------------------------------------------------------------
@@ -508,23 +443,6 @@ def test_constructors_that_fail_leave_nothing_open(tmp_path: Path) -> None:
 
 
 # -- with a spool -------------------------------------------------------------------------------
-
-
-def test_a_spool_outlives_the_writer(daemon: FakeDaemon, tmp_path: Path) -> None:
-    with nobody() as address:
-        for part in (NUMBERS[:10], NUMBERS[10:20]):
-            writer = Writer(address, "app", batch_bytes=1, spool=tmp_path / "spool")
-            futures = [writer.submit(message) for message in part]
-            writer.close(0)
-            for future in futures:
-                with pytest.raises(ConnectionLost, match="closed before"):
-                    future.result(10)
-    daemon.script = lambda n, push: HALF_A_REPLY if n % 7 == 3 else None
-    with Writer(daemon.address, "app", batch_bytes=1, spool=tmp_path / "spool") as writer:
-        futures = [writer.submit(message) for message in NUMBERS[20:]]
-        writer.flush()
-        assert [future.result(10) for future in futures] == list(range(20, 30))
-    assert daemon.messages == NUMBERS
 
 
 def test_a_spool_is_delivered_without_a_call(daemon: FakeDaemon, tmp_path: Path) -> None:

@@ -89,9 +89,11 @@ export class TopicView {
     await this.newer();
     if (signal.aborted) return;
     this.show(place);
+    const isEmpty = !this.rows.last;
     await this.older(CONTEXT_MESSAGES);
     if (signal.aborted) return;
-    this.show(place);
+    // Otherwise the rows have kept their position, which the user may have changed meanwhile.
+    if (isEmpty || this.state.around !== null) this.show(place);
   }
 
   // Scroll an offset to the top, or in a context view to the middle.

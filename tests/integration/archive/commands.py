@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.daemon import ROOT, Daemon
+from tests.support.daemon import ROOT, Daemon, wait_until
 
 LOG_CLI = (sys.executable, "-m", "cli")
 KILLED_LOG_CLI = (sys.executable, str(Path(__file__).with_name("killed_log_cli.py")))
@@ -57,8 +57,8 @@ def killed_when(
     """
     command = [*KILLED_LOG_CLI, *at_latest] if at_latest else [*LOG_CLI]
     process = _started([*command, *map(str, words)], host)
-    while not happened():
-        assert process.poll() is None or happened(), process.communicate()
+    wait_until(lambda: happened() or process.poll() is not None, timeout_s=HANG_S)
+    assert happened(), process.communicate()
     _end_group(process)
     process.communicate(timeout=HANG_S)
 

@@ -12,6 +12,9 @@ import pyarrow.parquet as pq
 from logd import Client, Reader
 from logd.archive.manifest import Manifest
 from logd.archive.object_stores import ArchiveStore
+from tests.support.daemon import wait_until
+
+HOOKS_S = 300.0  # each hook starts a process that imports Arrow
 
 
 class Row(NamedTuple):
@@ -60,7 +63,5 @@ def contents(address: str, topic: str) -> list[bytes]:
 def first_kept(address: str, topic: str, partitions: int = 1) -> int:
     """The first offset of a topic, once it has no more partitions than these."""
     with Client(address) as client:
-        while True:
-            stats = client.stats(topic)
-            if int(stats["partitions"]) <= partitions:
-                return int(stats["first"])
+        wait_until(lambda: int(client.stats(topic)["partitions"]) <= partitions, timeout_s=HOOKS_S)
+        return int(client.stats(topic)["first"])

@@ -47,9 +47,9 @@ def test_an_archive_that_is_killed_again_and_again(tmp_path: Path, start: Start)
             lambda: any(url.rglob("*.parquet")), "archive", url, host=daemon, at_latest=publishes
         )
         assert archived(store) == []
-        killed_at("before", "_commits", 1, "archive", url, host=daemon)
-        assert archived(store) == []
         if LONG:
+            killed_at("before", "_commits", 1, "archive", url, host=daemon)
+            assert archived(store) == []
             killed_at("after", "_commits", 1, "archive", url, host=daemon)
             check(store, written, all_of_it=True)
 
@@ -75,7 +75,7 @@ def test_an_archive_that_is_killed_again_and_again(tmp_path: Path, start: Start)
 
 def test_an_import_that_is_killed_again_and_again(tmp_path: Path, start: Start) -> None:
     """While messages arrive; also when the archive grows, and its files are joined, in between."""
-    written = [b"%d of many messages" % n for n in range(300_000)]
+    written = [b"%d of many messages" % n for n in range(300_000 if LONG else 60_000)]
     url = tmp_path / "archive"
     store = open_store(str(url))
     with running(tmp_path) as daemon, Client(daemon.address) as client:

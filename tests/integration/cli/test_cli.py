@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -18,8 +15,8 @@ import pytest
 
 from logd import Client, Reader, Writer
 from logd.batch import body_sum, encode_header
-from tests.support.daemon import HANG_S, ROOT, Daemon, lasting_address, running
-from tests.support.log_cli import LOG_CLI, environment, fill, log_cli, started
+from tests.support.daemon import HANG_S, Daemon, lasting_address, running
+from tests.support.log_cli import fill, log_cli, on_terminal, started
 
 
 def test_write_arguments_and_read_them(daemon: Daemon) -> None:
@@ -52,33 +49,9 @@ def test_write_files(daemon: Daemon, tmp_path: Path) -> None:
 def test_a_long_file_has_a_progress_bar_on_a_terminal(daemon: Daemon, tmp_path: Path) -> None:
     long = tmp_path / "long"
     long.write_bytes((b"x" * 99 + b"\n") * 90_000)
-    master, slave = pty.openpty()
-    drawn = bytearray()
-
-    def drain() -> None:
-        try:
-            while piece := os.read(master, 4096):
-                drawn.extend(piece)
-        except OSError:  # how a terminal says that its last user is gone
-            pass
-
-    drainer = threading.Thread(target=drain)
-    drainer.start()
-    try:
-        done = subprocess.run(
-            [*LOG_CLI, "write", "app", "--file", str(long)],
-            stdout=subprocess.PIPE,
-            stderr=slave,
-            cwd=ROOT,
-            env=environment(daemon) | {"TERM": "xterm"},
-            timeout=HANG_S,
-        )
-    finally:
-        os.close(slave)
-        drainer.join()
-        os.close(master)
-    assert done.stdout == b"app 0..89999 (90000 messages)\n"
-    assert "MB" in drawn.decode()
+    drawn = on_terminal(daemon, "write", "app", "--file", str(long), stderr_too=True)
+    assert drawn.endswith("app 0..89999 (90000 messages)\r\n")
+    assert "MB" in drawn
 
 
 def test_a_slow_pipe_arrives_line_by_line(daemon: Daemon) -> None:
@@ -215,15 +188,6 @@ def test_the_host_can_stand_before_and_behind_the_command(daemon: Daemon, nobody
     assert log_cli(daemon, "-H", nobody, "ping", "-H", daemon.address)[0] == 0
 
 
-@pytest.mark.parametrize("command", ["read", "tail", "write", "stats", "topics", "ping"])
-def test_no_daemon_is_1_and_says_what_to_try(nobody: str, command: str) -> None:
-    words = [command] if command in ("stats", "topics", "ping") else [command, "app"]
-    code, out, errors = log_cli(nobody, *words)
-    assert (code, out) == (1, b"")
-    assert f"no logd answers at {nobody}" in errors
-    assert "logd --data-dir" in errors
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -243,23 +207,6 @@ def test_misuse_is_1(nobody: str, words: list[str]) -> None:
     code, out, errors = log_cli(nobody, *words)
     assert (code, out) == (1, b"")
     assert errors
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["read", "nope"], "log-cli topics"),
-        (["tail", "nope"], "not-found"),
-        (["stats", "nope"], "not-found"),
-        (["read", "../etc"], "bad-topic"),
-        (["write", "a/b", "x"], "bad-topic"),
-        (["write", "\udcff", "x"], "bad-topic"),
-    ],
-)
-def test_refused_is_2(empty: Daemon, words: list[str], says: str) -> None:
-    code, out, errors = log_cli(empty, *words)
-    assert (code, out) == (2, b"")
-    assert says in errors
 
 
 def test_an_offset_above_the_end_is_3(daemon: Daemon) -> None:
@@ -295,18 +242,6 @@ class Canned:
         self._thread.join(HANG_S)
         self._listener.close()
         assert not self._thread.is_alive()
-
-
-def test_a_canned_daemon_that_nobody_asks_ends_all_the_same() -> None:
-    Canned(b"").close()
-
-
-def test_what_was_started_and_says_nothing_ends(daemon: Daemon) -> None:
-    fill(daemon)
-    with started(daemon, "read", "-fq", "app", "--offset", "next", hang_s=0.5) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b""
-        assert process.wait() == -signal.SIGKILL
 
 
 def batches(offset: int, body: bytes) -> bytes:

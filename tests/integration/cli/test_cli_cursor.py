@@ -7,7 +7,6 @@ import select
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 
 from logd import Client
 from logd.errors import NotFound
-from tests.support.daemon import HANG_S, ROOT, Daemon, running
+from tests.support.daemon import HANG_S, ROOT, Daemon, running, wait_until
 from tests.support.log_cli import LOG_CLI, environment, log_cli
 
 MESSAGES = 50_000
@@ -141,9 +140,7 @@ def test_what_is_in_the_pipe_when_it_is_killed_comes_again(filled: Daemon) -> No
     with process.stdout as pipe:
         taken = len(take(pipe.fileno(), 5000 * WIDTH)) // WIDTH
         # The cursor is saved once per second, also while nothing is read from the full pipe.
-        deadline_s = time.monotonic() + HANG_S
-        while cursor(filled, "killed") != taken:
-            assert time.monotonic() < deadline_s
+        wait_until(lambda: cursor(filled, "killed") == taken)
         process.kill()
         ended(process)
     assert cursor(filled, "killed") == taken

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from logd.errors import NotFound
-from tests.support.daemon import HANG_S, Daemon, running
-from tests.support.log_cli import log_cli
+from tests.support.daemon import Daemon, running
+from tests.support.log_cli import answering, log_cli
 
 COMMANDS = [["ping"], ["topics"], ["read", "app"], ["write", "app", "x"], ["read", "-f", "app"]]
 
@@ -38,22 +35,6 @@ def test_tls_for_a_port_without_it(web: Daemon) -> None:
     assert errors == (
         f"log-cli: {web.address} does not speak TLS; write the address without tls://\n"
     )
-
-
-@contextmanager
-def answering(reply: bytes) -> Iterator[str]:
-    def answer() -> None:
-        connection, _ = listener.accept()
-        with connection:
-            connection.recv(1000)
-            connection.sendall(reply)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(HANG_S)
-        thread = threading.Thread(target=answer)
-        thread.start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-        thread.join(HANG_S)
 
 
 def test_a_port_with_tls_for_an_address_without_it() -> None:

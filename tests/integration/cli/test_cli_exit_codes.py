@@ -42,6 +42,7 @@ def test_no_connection_is_1(nobody: str, words: list[str]) -> None:
     code, out, errors = log_cli(nobody, *words)
     assert (code, out) == (1, b"")
     assert errors.startswith(f"log-cli: no logd answers at {nobody} ")
+    assert "logd --data-dir" in errors
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,7 @@ def test_a_directory_in_use_is_1(daemon: Daemon, command: str) -> None:
         (["stats", "nope"], "not-found"),
         (["stats", "nope", "--watch"], "not-found"),
         (["write", "a/b", "x"], "bad-topic"),
+        (["write", "\udcff", "x"], "bad-topic"),
         (["bench", "a/b"], "bad-topic"),
         (["topics", "a b"], "bad-request"),
     ],

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logd import Client
-from tests.support.daemon import HANG_S, ROOT, Daemon, lasting_address, running
+from tests.support.daemon import HANG_S, ROOT, Daemon, lasting_address, running, wait_until
 from tests.support.log_cli import LOG_CLI, environment, fill, log_cli, started
 
 
@@ -74,8 +74,7 @@ def test_a_message_arrives_at_the_pipe_while_it_follows(
     words = ["read", "-fq", "app", "--offset", "next", *form]
     with Client(daemon.address) as client, started(daemon, *words) as process:
         assert process.stdout is not None
-        while client.stats("app")["waiting_reads"] == "0":
-            assert process.poll() is None
+        wait_until(lambda: client.stats("app")["waiting_reads"] == "1")
         client.push("app", [b"late"])
         assert select.select([process.stdout], [], [], HANG_S)[0]
         assert os.read(process.stdout.fileno(), 100) == line

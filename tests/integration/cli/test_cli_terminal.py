@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import socket
-import subprocess
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from logd import Client
-from tests.support.daemon import HANG_S, ROOT, Daemon, running
-from tests.support.log_cli import LOG_CLI, environment, log_cli
+from tests.support.daemon import Daemon, running
+from tests.support.log_cli import answering, log_cli, on_terminal
 
 CLEAR = "\x1b[2J\x1b]0;title\x07"
 HOSTILE = [
@@ -42,38 +36,6 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         with Client(daemon.address) as client:
             client.push("app", HOSTILE)
         yield daemon
-
-
-def on_terminal(host: str | Daemon, *words: str, stderr_too: bool = False) -> str:
-    """What is sent to a terminal; with CR LF as line ends, as the kernel makes them."""
-    master, slave = pty.openpty()
-    sent = bytearray()
-
-    def drain() -> None:
-        try:
-            while piece := os.read(master, 4096):
-                sent.extend(piece)
-        except OSError:  # how a terminal says that its last user is gone
-            pass
-
-    drainer = threading.Thread(target=drain)
-    drainer.start()
-    try:
-        subprocess.run(
-            [*LOG_CLI, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=slave,
-            stderr=slave if stderr_too else subprocess.DEVNULL,
-            cwd=ROOT,
-            env=environment(host) | {"TERM": "xterm"},
-            timeout=HANG_S,
-            check=False,
-        )
-    finally:
-        os.close(slave)
-        drainer.join()
-        os.close(master)
-    return sent.decode("utf-8", "surrogateescape")
 
 
 @pytest.mark.parametrize(
@@ -104,24 +66,6 @@ def test_in_a_pipe_and_as_raw_they_are_what_they_are(hostile: Daemon) -> None:
     assert log_cli(hostile, "read", "app", "-o", "raw")[1] == b"".join(HOSTILE)
     words = ["read", "app", "-o", "raw", "--limit", "1"]
     assert on_terminal(hostile, *words) == f"a{CLEAR}b"
-
-
-@contextmanager
-def answering(reply: bytes) -> Iterator[str]:
-    """Something that answers each command with this."""
-
-    def answer() -> None:
-        connection, _ = listener.accept()
-        with connection, connection.makefile("rb") as lines:
-            while lines.readline():
-                connection.sendall(reply)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(HANG_S)
-        thread = threading.Thread(target=answer)
-        thread.start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-        thread.join(HANG_S)
 
 
 ROW = f"app{CLEAR} 0 1 2 3\r\n".encode()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logd import Client
-from tests.support.daemon import HANG_S, ROOT, Daemon, lasting_address, running
+from tests.support.daemon import HANG_S, ROOT, Daemon, lasting_address, running, wait_until
 from tests.support.log_cli import log_cli, started
 
 LARGE = b"x" * 9_000_000
@@ -75,8 +75,7 @@ def test_what_was_stored_is_reported_when_it_is_interrupted(
         assert process.stdin is not None
         process.stdin.write(b"a\nb\nhalf a line")
         process.stdin.flush()
-        while not client.topics("app") or client.stats("app")["next"] != "2":
-            assert process.poll() is None
+        wait_until(lambda: [info.next for info in client.topics("app")] == [2])
         process.send_signal(how)
         assert process.stderr is not None
         assert process.stderr.read() == b"log-cli: interrupted; stored app 0..1 (2 messages)\n"
@@ -135,8 +134,7 @@ def test_wait_for_a_daemon_that_goes_away(tmp_path: Path) -> None:
         process.stdin.write(b"a\n")
         process.stdin.flush()
         with Client(daemon.address) as client:
-            while not client.topics("app"):
-                assert process.poll() is None
+            wait_until(lambda: client.topics("app"))
         daemon.stop()
         process.stdin.write(b"b\n")
         process.stdin.close()
@@ -154,8 +152,7 @@ def test_a_daemon_that_goes_away_for_good(daemon: Daemon) -> None:
         process.stdin.write(b"a\n")
         process.stdin.flush()
         with Client(daemon.address) as client:
-            while not client.topics("app"):
-                assert process.poll() is None
+            wait_until(lambda: client.topics("app"))
         daemon.kill()
         process.stdin.write(b"b\nc\n")
         process.stdin.close()

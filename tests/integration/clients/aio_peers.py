@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import IO
 
 from logd.batch import body_sum, encode_body, encode_header, split_body
@@ -152,18 +149,3 @@ class Fake(Listener):
 
 def text(body: str) -> bytes:
     return b"TEXT %d\r\n%s" % (len(body), body.encode())
-
-
-@contextmanager
-def nobody() -> Iterator[str]:
-    """An address at which nobody listens, and nobody will while the test runs."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{taken.getsockname()[1]}"
-
-
-def wait_until(is_so: Callable[[], bool], what: str = "what was waited for") -> None:
-    end_s = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < end_s, f"{what} did not happen"
-        time.sleep(0.001)

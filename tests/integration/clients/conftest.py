@@ -13,7 +13,7 @@ from tests.support.long_run import LONG
 @pytest.fixture(scope="session")
 def times() -> int:
     """How many times as much as usual is to be tried."""
-    return 25 if LONG else 1
+    return 50 if LONG else 1
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.support.daemon import Daemon, running
 from tests.support.long_run import LONG
 from tests.support.proxy import Proxy, cuts
 
-ROUNDS = 40 if LONG else 2
+ROUNDS = 40 if LONG else 1
 MESSAGES, FAULTS = 3000, 15
 
 

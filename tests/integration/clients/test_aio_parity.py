@@ -33,7 +33,8 @@ from logd.wire.addresses import ConnectionLost
 from logd.wire.commands import CursorInfo, PartitionInfo, Pushed, TopicInfo
 from logd.wire.requests import At
 from tests.integration.clients.aio_kinds import Kind, each, on_each, on_one, opened, run, value
-from tests.integration.clients.aio_peers import HANG_UP, LOSE, Fake, nobody, text
+from tests.integration.clients.aio_peers import HANG_UP, LOSE, Fake, text
+from tests.support.listener import nobody
 from tests.support.proxy import Proxy, cuts
 
 OK = b"OK\r\n"
@@ -237,6 +238,9 @@ def test_words_that_could_be_a_second_command_are_not_sent(kind: Kind) -> None:
                 for call in (client.read, client.stats, client.partitions):
                     with pytest.raises(BadTopic):
                         await value(call(topic))
+            for where in ("first 1\r\nPING", "\udcff"):
+                with pytest.raises(BadRequest):
+                    await value(client.read("app", where))
             with pytest.raises(BadRequest):
                 await value(client.topics("* \r\nPING"))
             with pytest.raises(BadRequest, match="at least one message"):

@@ -24,7 +24,8 @@ from logd.errors import BadRequest, Internal, LogdError
 from logd.wire.addresses import ConnectionLost
 from logd.wire.requests import Push
 from tests.integration.clients.aio_kinds import HANG_S, Kind, on_loops, run
-from tests.integration.clients.aio_peers import LOSE, Fake, nobody
+from tests.integration.clients.aio_peers import LOSE, Fake
+from tests.support.listener import nobody
 from tests.support.proxy import Proxy, cuts
 
 MESSAGES = [b"message %d" % n for n in range(60)]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING
+import socket
+from pathlib import Path
 
 import pytest
 
 from logd import Client, Message, Reader, Writer
 from logd.errors import ChecksumMismatch, NotFound, OutOfRange, TooLarge
-from logd.wire.addresses import ConnectionLost
+from logd.wire import commands
 from logd.wire.commands import Pushed
 from logd.wire.requests import At, Push
-
-if TYPE_CHECKING:
-    from tests.support.daemon import Daemon
+from tests.support.daemon import Daemon, running
 
 ANY_BYTES = [b"", b"a", b"two\nlines", b"\r\nPUSH app 5\r\n", bytes(range(256)), b"x" * 300_000]
 
@@ -96,34 +94,6 @@ def test_a_follower_gets_what_is_written_later(daemon: Daemon) -> None:
                 assert (message.offset, message.value) == (n + 1, b"late %d" % n)
 
 
-def test_a_lingering_message_arrives_without_a_flush(daemon: Daemon) -> None:
-    with Client(daemon.address) as client:
-        client.push("app", [b"first"])
-    with (
-        Writer(daemon.address, "app", linger_s=0.001) as writer,
-        Reader(daemon.address, "app", start=1, follow=True) as reader,
-    ):
-        got = iter(reader)
-        for n in range(3):
-            writer.write(b"%d" % n)
-            assert next(got).value == b"%d" % n
-
-
-def test_threads_on_one_writer(daemon: Daemon) -> None:
-    with Writer(daemon.address, "app", batch_bytes=2000) as writer:
-        threads = [
-            threading.Thread(target=writer.write_many, args=([b"%d" % n] * 5_000,))
-            for n in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    with Reader(daemon.address, "app") as reader:
-        values = [m.value for m in reader]
-    assert sorted(values) == sorted([b"0", b"1", b"2", b"3"] * 5_000)
-
-
 def test_a_message_above_the_limit_is_refused_with_the_reason(daemon: Daemon) -> None:
     with Client(daemon.address) as client:
         limit = int(client.config()["max-batch-bytes"])
@@ -135,15 +105,22 @@ def test_a_message_above_the_limit_is_refused_with_the_reason(daemon: Daemon) ->
     assert writer.acknowledged == 1
 
 
-def test_a_daemon_that_goes_away(daemon: Daemon) -> None:
+def test_replies_can_be_taken_later_and_come_in_order(daemon: Daemon) -> None:
     with Client(daemon.address) as client:
-        client.push("app", [b"x"])
-        writer = Writer(daemon.address, "app", linger_s=None, patience_s=0.2)
-        writer.write(b"never acknowledged")
-        daemon.stop()
-        with pytest.raises(ConnectionLost, match=daemon.address):
-            writer.close()
-        with pytest.raises(ConnectionLost, match=daemon.address):
+        client.push("app", [b"0", b"1", b"2"])
+        for messages in (1, 2, 3):
+            client.send(commands.tail("app", messages))
+        assert client.in_flight == 3
+        with pytest.raises(RuntimeError, match="3 replies still due"):
             client.ping()
-    with pytest.raises(ConnectionLost, match="no logd answers"):
-        Client(daemon.address)
+        assert [client.receive().offset for _ in range(3)] == [2, 1, 0]
+        assert client.in_flight == 0
+
+
+def test_ipv6(tmp_path: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 address here")
+    with running(tmp_path, host="[::1]:0") as daemon, Client(daemon.address) as client:
+        client.ping()

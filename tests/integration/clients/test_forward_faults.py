@@ -13,9 +13,9 @@ from tests.support.daemon import lasting_address, messages, running
 from tests.support.forwarding_process import TOPIC, Program, Shipper
 from tests.support.proxy import Proxy, random_faults
 
-LINE_FAULTS = 60
-DAEMON_KILLS = 8
-FORWARDER_KILLS = 8
+LINE_FAULTS = 30
+DAEMON_KILLS = 4
+FORWARDER_KILLS = 4
 
 
 @pytest.mark.slow

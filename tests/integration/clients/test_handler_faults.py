@@ -19,6 +19,7 @@ from logd import LogdHandler
 from logd.client import delivery
 from logd.client.backoff import Backoff
 from tests.support.daemon import HANG_S, Daemon, messages, running
+from tests.support.long_run import LONG
 from tests.support.proxy import (
     CUT,
     HALF_CLOSE,
@@ -31,7 +32,7 @@ from tests.support.proxy import (
     Proxy,
 )
 
-FAULTS = 100  # in each of two runs
+FAULTS = 100 if LONG else 50  # in each of two runs
 KILL_EVERY = 10
 TIMEOUT_S = 0.3  # after so long a silence the handler's writer connects again
 KINDS = (

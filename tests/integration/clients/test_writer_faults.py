@@ -20,13 +20,13 @@ import pytest
 from logd import Writer
 from logd.client.delivery import Loss
 from tests.integration.clients.spooling import batch
-from tests.support.daemon import HANG_S, ROOT, Daemon, lasting_address, messages, running
+from tests.support.daemon import ROOT, Daemon, lasting_address, messages, running
 from tests.support.long_run import LONG
 from tests.support.proxy import Proxy, random_faults
 
-LINE_FAULTS = 80
-DAEMON_KILLS = 12
-PROGRAM_KILLS = 15
+LINE_FAULTS = 40
+DAEMON_KILLS = 6
+PROGRAM_KILLS = 8
 WRITERS = 4
 ENOUGH_S = 600.0  # only against waiting for ever; a quiet machine needs a fraction of it
 # Two minutes on a busy machine, which is too near to what a test has otherwise.
@@ -75,7 +75,7 @@ class Babbler:
 
     def finish(self) -> None:
         self._stop.set()
-        self._thread.join(HANG_S * 2)
+        self._thread.join(ENOUGH_S)
         assert not self._thread.is_alive()
 
     def _work(self) -> None:

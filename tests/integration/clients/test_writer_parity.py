@@ -24,7 +24,8 @@ from logd.client.spool import Spool
 from logd.errors import BadRequest, LogdError
 from logd.wire.addresses import ConnectionLost, Endpoint
 from tests.integration.clients.aio_kinds import HANG_S, Kind, on_each, opened, run, started, value
-from tests.integration.clients.aio_peers import Fake, nobody
+from tests.integration.clients.aio_peers import Fake
+from tests.support.listener import nobody
 
 NUMBERS = [b"%d" % n for n in range(30)]
 REFUSAL = [(b"PUSH", b"ERR bad-request no way\r\n")]

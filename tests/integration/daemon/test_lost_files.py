@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.daemon import HANG_S, Line, dial, messages, push, running
+from tests.support.daemon import HANG_S, PAUSE_S, Line, dial, messages, push, running, wait_until
 
 LOG = "00000000000000000000.log"
 
@@ -106,14 +106,12 @@ async def test_a_delete_hook_may_move_the_file(tmp_path: Path) -> None:
     async with running(tmp_path, **settings) as daemon, dial(daemon) as line:
         assert (await line.ask(push("app", b"x\n"))).head == b"OK 0 1"
         assert (await line.ask(push("app", b"x\n"))).head == b"OK 1 1"
-        async with asyncio.timeout(HANG_S):
-            while not list((tmp_path / "away").iterdir()):
-                await line.ask(b"PING\r\n")
-            offset = 1
-            for _ in range(2):  # looks at the files, while the hook has one
-                uptime = await line.stat("uptime_s")
-                while await line.stat("uptime_s") == uptime:
-                    pass
+        wait_until(lambda: list((tmp_path / "away").iterdir()))
+        offset = 1
+        for _ in range(2):  # the daemon checks the files while the hook has one
+            uptime = await line.stat("uptime_s")
+            while await line.stat("uptime_s") == uptime:
+                await asyncio.sleep(PAUSE_S)
         (tmp_path / "go").touch()
         await line.until("first", offset, "app")
         assert (await line.ask(push("app", b"x\n"))).head == b"OK 2 1"

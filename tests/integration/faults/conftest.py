@@ -9,16 +9,9 @@ import pytest
 
 from tests.integration.faults.images import why_no_loop_mount, why_no_tmpfs
 from tests.integration.faults.traced_daemon import TracedDaemon, why_no_strace
-from tests.support.long_run import LONG
 from tests.support.network_links import why_no_namespace
 
 WhyNot = Callable[[str], str]
-
-
-@pytest.fixture(scope="session")
-def long() -> bool:
-    """Is this the long run?"""
-    return LONG
 
 
 @pytest.fixture

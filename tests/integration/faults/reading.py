@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from logd import Client
 from logd.errors import Internal
 from logd.wire.commands import Batches
-from tests.support.daemon import HANG_S, batches
+from tests.support.daemon import batches
 
 _READ_TRIES = 100
 
@@ -45,15 +43,6 @@ def read_all(client: Client, topic: str) -> Log:
             found += batch.messages
             at = batch.header.next
     return Log(info.first, found)
-
-
-def wait_until(client: Client, topic: str, reached: Callable[[], bool]) -> None:
-    """Ask again and again until it is so; a READ that waits a moment sets the pace."""
-    deadline_s = time.monotonic() + HANG_S
-    while not reached():
-        if time.monotonic() > deadline_s:
-            raise Broken(f"it did not come to that within {HANG_S} s")
-        client.read(topic, "next", 1, wait_ms=10)
 
 
 def _read(client: Client, topic: str, at: int, messages: int) -> Batches:

@@ -15,8 +15,8 @@ import pytest
 
 from logd import Client
 from tests.integration.faults.calls import CHANGES, READS, SYNCS, WRITES, Call, read_calls, trace
-from tests.integration.faults.reading import wait_until
 from tests.integration.faults.traced_daemon import TracedDaemon
+from tests.support.daemon import wait_until
 
 Make = Callable[..., TracedDaemon]
 _MODES = ("never", "interval", "batches", "always")
@@ -182,7 +182,7 @@ def test_retention_notes_what_goes_before_it_goes(tmp_path: Path, make_daemon: M
 
     def fill_and_wait(client: Client) -> None:
         push(client, 4)
-        wait_until(client, "app", lambda: client.topics()[0].first == 2)
+        wait_until(lambda: client.topics()[0].first == 2)
 
     calls = traced(tmp_path, daemon, fill_and_wait)
     deleted = calls.find("unlink", rf"{_APP}/\d+\.log")

@@ -20,14 +20,13 @@ import pytest
 
 from tests.integration.faults.calls import CHANGES, SYNCS, WRITES, Call, read_calls, targets, trace
 from tests.integration.faults.images import Ext4, Tmpfs
-from tests.integration.faults.reading import wait_until
 from tests.integration.faults.script import side_by_side
 from tests.integration.faults.traced_daemon import TracedDaemon
-from tests.support.daemon import HANG_S
+from tests.support.daemon import HANG_S, wait_until
+from tests.support.long_run import LONG
 
 Make = Callable[..., TracedDaemon]
-KILLS = 40
-LONG_KILLS = 1000
+KILLS = 250 if LONG else 5  # in each mode
 _MODES = ("never", "interval", "batches", "always")
 _MESSAGES = 1000
 _TRIES = 5  # strace counts per thread, and which thread does the nth call may differ
@@ -146,7 +145,7 @@ def wait_answers(committers: list[Committer], count: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fsync", _MODES)
 def test_no_acknowledged_commit_is_lost_by_a_kill(
-    tmp_path: Path, make_daemon: Make, long: bool, survived: Counter[str], fsync: str
+    tmp_path: Path, make_daemon: Make, survived: Counter[str], fsync: str
 ) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
@@ -156,7 +155,7 @@ def test_no_acknowledged_commit_is_lost_by_a_kill(
     ).start()
     push_messages(daemon)
     committers = [Committer(f"c{n}", seed + n) for n in range(6)]
-    for _ in range((LONG_KILLS if long else KILLS) // len(_MODES)):
+    for _ in range(KILLS):
         with load(daemon, committers):
             wait_answers(committers, rng.randrange(1, 150))
             daemon.kill()
@@ -191,7 +190,7 @@ def test_a_power_cut_takes_no_more_than_the_mode_allows(
         push_messages(daemon)
         assert daemon.stop() == 0  # in every mode they are on disk now
         daemon.start()
-        for life in range(5):
+        for life in range(5 if LONG else 3):
             with Asker(daemon) as asker:
                 history = [0]
                 asker.ask("COMMIT app a 0")
@@ -475,9 +474,9 @@ def test_a_slow_commit_holds_up_nobody_else(tmp_path: Path, make_daemon: Make) -
 
         with daemon.attached("-P", path, "-e", "inject=fdatasync:delay_enter=20000000"):
             threads = [commit(2)]
-            wait_until(client, "app", lambda: " a 2 " in Path(path).read_text())
+            wait_until(lambda: " a 2 " in Path(path).read_text())
             threads += [commit(3), commit(3)]
-            wait_until(client, "app", lambda: client.stats("app")["waiting_commits"] == "2")
+            wait_until(lambda: client.stats("app")["waiting_commits"] == "2")
             for n in range(5):
                 assert client.push("app", [b"more"]).offset == _MESSAGES + n
                 assert asker.ask("CURSOR app a").startswith("OK 1 ")

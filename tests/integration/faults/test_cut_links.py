@@ -14,8 +14,8 @@ import pytest
 from logd import Client
 from logd.errors import Busy
 from logd.wire.addresses import parse_address
-from tests.integration.faults.reading import wait_until
 from tests.integration.faults.traced_daemon import TracedDaemon
+from tests.support.daemon import wait_until
 from tests.support.network_links import Link
 
 _IDLE_S = 5.0  # in which a busy machine opens all the lines
@@ -49,14 +49,14 @@ def test_connections_behind_a_cut_link_are_closed(
             observer.push("large", [_LARGE])
         observer.push("app", [b"before"])  # to make a topic may take the disk a while
         lines = _open_lines(daemon, stack)
-        wait_until(observer, "large", lambda: _connections(observer) == 1 + len(lines))
+        wait_until(lambda: _connections(observer) == 1 + len(lines))
         with daemon.client() as one_more, pytest.raises(Busy):
             one_more.ping()
         link.cut()
         cut_s = time.monotonic()
         for line in lines.values():
             line.close()
-        wait_until(observer, "large", lambda: _connections(observer) == 1)
+        wait_until(lambda: _connections(observer) == 1)
         assert time.monotonic() - cut_s < _IDLE_S + 10.0
         link.mend()
         with daemon.client() as client:

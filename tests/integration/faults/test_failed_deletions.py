@@ -10,8 +10,8 @@ import pytest
 
 from logd import Client
 from tests.integration.faults.calls import CHANGES, read_calls, trace
-from tests.integration.faults.reading import wait_until
 from tests.integration.faults.traced_daemon import TracedDaemon
+from tests.support.daemon import wait_until
 
 _FAILING = ("-e", "inject=unlink:error=EIO")
 pytestmark = pytest.mark.usefixtures("strace")
@@ -40,7 +40,7 @@ def test_a_deletion_that_fails_is_tried_again(
             assert client.push("other", [b"a"]) == (0, 1)
         tries = sum(call.name == "unlink" for call in read_calls(output, daemon.data_dir))
         assert 0 < tries < 100
-        wait_until(client, "app", lambda: len(daemon.log_files("app")) == 1)
+        wait_until(lambda: len(daemon.log_files("app")) == 1)
         assert client.push("app", [b"y" * 100]).offset == 3
     assert daemon.stop() == 0
     survived["deletion that fails"] += 1
@@ -59,4 +59,4 @@ def test_a_stop_does_not_wait_for_a_deletion_that_fails(daemon: TracedDaemon) ->
 def _let_two_expire(daemon: TracedDaemon, client: Client) -> None:
     """Only now: retention looks once a second, and is not to come before the tracer."""
     daemon.reload("max-partitions = 1\n")
-    wait_until(client, "app", lambda: client.topics("app")[0].first == 2)
+    wait_until(lambda: client.topics("app")[0].first == 2)

@@ -21,6 +21,7 @@ from tests.integration.faults.reading import read_all
 from tests.integration.faults.script import SETTINGS, Script, run_and_stop, side_by_side
 from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.support.daemon import batches
+from tests.support.long_run import LONG
 
 Make = Callable[..., TracedDaemon]
 DISK_THREADS = 8  # of the daemon
@@ -290,13 +291,13 @@ def test_without_room_for_a_torn_tail_only_its_topic_is_faulted(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("strace")
-@pytest.mark.parametrize(("error", "code"), [("ENOSPC", "no-space"), ("EIO", "io")])
+@pytest.mark.parametrize(
+    ("error", "code"), [("ENOSPC", "no-space"), *([("EIO", "io")] if LONG else [])]
+)
 def test_each_call_that_makes_or_writes_files_fails_once(
-    tmp_path: Path, make_daemon: Make, survived: Counter[str], long: bool, error: str, code: str
+    tmp_path: Path, make_daemon: Make, survived: Counter[str], error: str, code: str
 ) -> None:
     """The push that needed it is refused at most; a moment later everything works."""
-    if error == "EIO" and not long:
-        pytest.skip("only in the long run: EIO takes the same way as ENOSPC")
     settings = SETTINGS | {"fsync": "always"}
     model = make_daemon(tmp_path / "model", **settings).start()
     with model.attached(*trace(*CHANGES), output=tmp_path / "calls"):

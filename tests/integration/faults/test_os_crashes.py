@@ -15,13 +15,13 @@ import pytest
 from logd import Client
 from tests.integration.faults.images import Ext4
 from tests.integration.faults.ledger import Ledger
-from tests.integration.faults.reading import read_all, wait_until
+from tests.integration.faults.reading import read_all
 from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.integration.faults.writers import ID, SUM
-from tests.support.daemon import messages
+from tests.support.daemon import messages, wait_until
+from tests.support.long_run import LONG
 
-CRASHES = 32
-LONG_CRASHES = 1000
+CRASHES = 125 if LONG else 3  # in each mode and mount
 _MODES = ("never", "interval", "batches", "always")
 _MOUNTS = {"default": "", "writeback": "data=writeback,nodelalloc"}
 _CRASHES_OF_A_LIFE = 10  # then a new file system: each look reads all of it
@@ -37,18 +37,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("loop_mount")]
 def test_a_crash_loses_no_more_than_the_mode_allows(
     tmp_path: Path,
     make_daemon: Callable[..., TracedDaemon],
-    long: bool,
     survived: Counter[str],
     fsync: str,
     mount: str,
 ) -> None:
-    crashes = (LONG_CRASHES if long else CRASHES) // (len(_MODES) * len(_MOUNTS)) + 1
-    for life in range(0, crashes, _CRASHES_OF_A_LIFE):
+    for life in range(0, CRASHES, _CRASHES_OF_A_LIFE):
         seed = secrets.randbits(32)
         print(f"life {life}, seed {seed}")
         with Ext4(tmp_path / f"{life}", _MOUNTS[mount]) as image:
             living = _Life(image, make_daemon, fsync, random.Random(seed))
-            for _ in range(min(_CRASHES_OF_A_LIFE, crashes - life)):
+            for _ in range(min(_CRASHES_OF_A_LIFE, CRASHES - life)):
                 living.crash()
                 survived[f"crash of the operating system, mounted {mount}, fsync={fsync}"] += 1
             living.finish()
@@ -100,7 +98,7 @@ def test_more_files_than_are_in_memory_can_be_read_at_once(
 
 
 def _wait_topic_synced(client: Client, topic: str) -> None:
-    wait_until(client, topic, lambda: client.stats(topic)["unsynced_batches"] == "0")
+    wait_until(lambda: client.stats(topic)["unsynced_batches"] == "0")
 
 
 class _Life:

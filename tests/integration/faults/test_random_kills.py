@@ -14,24 +14,18 @@ import pytest
 from tests.integration.faults.ledger import Ledger
 from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.integration.faults.writers import ID, LINE, PLAIN
+from tests.support.long_run import LONG
 
-KILLS = 120
-LONG_KILLS = 5000
+KILLS = 1250 if LONG else 15  # in each mode
 _KILLS_OF_A_LIFE = 10  # then a new directory: each look reads all of it
-_MODES = ("never", "interval", "batches", "always")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fsync", _MODES)
+@pytest.mark.parametrize("fsync", ["never", "interval", "batches", "always"])
 def test_nothing_acknowledged_is_lost(
-    tmp_path: Path,
-    make_daemon: Callable[..., TracedDaemon],
-    long: bool,
-    survived: Counter[str],
-    fsync: str,
+    tmp_path: Path, make_daemon: Callable[..., TracedDaemon], survived: Counter[str], fsync: str
 ) -> None:
-    kills = (LONG_KILLS if long else KILLS) // len(_MODES)
-    for life in range(0, kills, _KILLS_OF_A_LIFE):
+    for life in range(0, KILLS, _KILLS_OF_A_LIFE):
         seed = secrets.randbits(32)
         print(f"life {life}, seed {seed}")
         rng = random.Random(seed)
@@ -44,7 +38,7 @@ def test_nothing_acknowledged_is_lost(
         )
         ledger = Ledger(rng)
         daemon.start()
-        for _ in range(min(_KILLS_OF_A_LIFE, kills - life)):
+        for _ in range(min(_KILLS_OF_A_LIFE, KILLS - life)):
             _kill(daemon, ledger, rng)
             survived[f"kill -9 at a random moment, fsync={fsync}"] += 1
         assert daemon.stop() == 0

@@ -16,8 +16,9 @@ import pytest
 from logd import Client
 from tests.integration.faults.calls import SYNCS, WRITES, read_calls, trace
 from tests.integration.faults.ledger import Ledger
-from tests.integration.faults.reading import wait_until
 from tests.integration.faults.traced_daemon import TracedDaemon
+from tests.support.daemon import wait_until
+from tests.support.long_run import LONG
 
 Make = Callable[..., TracedDaemon]
 _DELAY_S = 2.0
@@ -27,7 +28,7 @@ _SLOW_SYNC = ("-e", f"inject=fdatasync:delay_enter={int(_DELAY_S * 1e6)}")
 @pytest.mark.slow
 @pytest.mark.parametrize("fsync", ["interval", "always"])
 def test_a_daemon_that_stands_still_goes_on(
-    tmp_path: Path, make_daemon: Make, long: bool, survived: Counter[str], fsync: str
+    tmp_path: Path, make_daemon: Make, survived: Counter[str], fsync: str
 ) -> None:
     daemon = make_daemon(
         tmp_path / "data", fsync=fsync, fsync_interval="100ms", partition_bytes=20_000
@@ -37,7 +38,7 @@ def test_a_daemon_that_stands_still_goes_on(
     with ledger.load(daemon):
         ledger.wait_answers(100)
         daemon.process.send_signal(signal.SIGSTOP)
-        _stand_still(30 if long else 2)
+        _stand_still(30 if LONG else 2)
         daemon.process.send_signal(signal.SIGCONT)
         ledger.wait_stored(20)
     ledger.verify(daemon)
@@ -102,11 +103,7 @@ def test_pushes_wait_when_syncs_fall_behind(
             assert int(stats["unsynced_batches"]) > 0
             if settings["fsync"] == "batches":
                 assert stats["unsynced_batches"] == "6", "twice as many as a sync is due after"
-            wait_until(
-                observer,
-                "app",
-                lambda: pusher.answered > held and pusher.longest_s > 0.5 * _DELAY_S,
-            )
+            wait_until(lambda: pusher.answered > held and pusher.longest_s > 0.5 * _DELAY_S)
         assert int(observer.stats("app")["next"]) == 1 + pusher.answered
     calls = read_calls(tmp_path / "calls", daemon.data_dir)
     answers = [call for call in calls if call.path == "socket" and '"OK ' in call.text]
@@ -128,7 +125,7 @@ def test_a_slow_sync_holds_up_no_other_topic_and_no_reader(
         observer.push("fast", [b"first"])
         endless = daemon.attached("-e", "inject=fdatasync:delay_enter=20000000")
         with _Pusher(client) as pusher, endless:
-            wait_until(observer, "fast", lambda: observer.stats("app")["waiting_pushes"] == "1")
+            wait_until(lambda: observer.stats("app")["waiting_pushes"] == "1")
             for _ in range(20):
                 observer.push("fast", [b"x"])
                 observer.read("fast", "first", 100)
@@ -180,5 +177,5 @@ def _wait_held(observer: Client, pusher: _Pusher) -> tuple[int, dict[str, str]]:
             answered, since_s = pusher.answered, time.monotonic()
         return time.monotonic() - since_s > 0.1 * _DELAY_S
 
-    wait_until(observer, "app", is_held)
+    wait_until(is_held)
     return answered, stats

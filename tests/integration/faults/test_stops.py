@@ -15,27 +15,25 @@ from pathlib import Path
 import pytest
 
 from tests.integration.faults.ledger import Ledger
-from tests.integration.faults.reading import read_all, wait_until
+from tests.integration.faults.reading import read_all
 from tests.integration.faults.traced_daemon import TracedDaemon
 from tests.integration.faults.writers import ID, PLAIN
+from tests.support.daemon import wait_until
+from tests.support.long_run import LONG
 
-_STOPS, _LONG_STOPS = 5, 100
+_LIVES = 20 if LONG else 1
 _STOP_TIMEOUT_S = 10.0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fsync", ["never", "interval", "batches", "always"])
 def test_a_stop_under_load_is_clean(
-    tmp_path: Path,
-    make_daemon: Callable[..., TracedDaemon],
-    long: bool,
-    survived: Counter[str],
-    fsync: str,
+    tmp_path: Path, make_daemon: Callable[..., TracedDaemon], survived: Counter[str], fsync: str
 ) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    for life in range((_LONG_STOPS if long else _STOPS) // 5):
+    for life in range(_LIVES):
         daemon = make_daemon(
             tmp_path / f"{life}",
             fsync=fsync,
@@ -44,7 +42,7 @@ def test_a_stop_under_load_is_clean(
             stop_timeout=_STOP_TIMEOUT_S,
         ).start()
         ledger = Ledger(rng)
-        for _ in range(5):
+        for _ in range(5 if LONG else 3):
             ledger.add_writer(f"t{len(ledger.writers)}", rng.choice((PLAIN, ID)))
             with ledger.load(daemon):
                 ledger.wait_answers(rng.randrange(1, 300))
@@ -77,7 +75,7 @@ def test_a_push_that_waits_for_the_disk_is_answered_before_a_stop(
         client.push("app", [b"a"])
         with daemon.attached("-e", "inject=fdatasync:delay_enter=20000000"):
             pushed = pool.submit(client.push, "app", [b"b"])
-            wait_until(observer, "app", lambda: observer.stats("app")["waiting_pushes"] == "1")
+            wait_until(lambda: observer.stats("app")["waiting_pushes"] == "1")
             os.kill(daemon.pid, signal.SIGTERM)
             daemon.wait_said("SIGTERM: stopping")
         assert daemon.wait_ended() == 0  # without the tracer the disk is not slow any more

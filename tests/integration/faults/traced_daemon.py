@@ -16,12 +16,11 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 from pathlib import Path
 from typing import Self, cast
 
 from logd import Client
-from tests.support.daemon import HANG_S, Daemon
+from tests.support.daemon import HANG_S, Daemon, wait_until
 from tests.support.fork_server import ForkedProcess
 
 
@@ -97,9 +96,7 @@ class TracedDaemon(Daemon):
         if not self.is_running or self._tracer is not None:
             return
         os.kill(self.pid, signal.SIGSTOP)
-        end_s = time.monotonic() + HANG_S
-        while not all(state in "TtDZX" for state in self._states()):
-            assert time.monotonic() < end_s, "it does not stop"
+        wait_until(lambda: all(state in "TtDZX" for state in self._states()))
 
     def _states(self) -> list[str]:
         """Of each of its threads: R where it runs, D where it waits in the kernel for a disk."""

@@ -18,12 +18,12 @@ class Failing(AssertionError):
     """An input broke a promise."""
 
 
-def keep(door: str, pieces: list[bytes], **more: Any) -> str:
+def keep(kind: str, pieces: list[bytes], **more: Any) -> str:
     """Write an input down; how to run it, and all before it, again."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    path = BUILD / f"{door}-{SEED}.json"
+    path = BUILD / f"{kind}-{SEED}.json"
     packed = [b64encode(piece).decode() for piece in pieces]
-    path.write_text(json.dumps({"door": door, "seed": SEED, **more, "pieces": packed}, indent=1))
+    path.write_text(json.dumps({"kind": kind, "seed": SEED, **more, "pieces": packed}, indent=1))
     target = "make test-fuzz" if LONG else "make fuzz"
     return (
         "this input alone: .venv/bin/python -m tests.integration.fuzz.replay "

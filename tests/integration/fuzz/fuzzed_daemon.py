@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.integration.fuzz.memory_directory import memory_directory
 from tests.integration.fuzz.model import MAX_BATCH_BYTES, MAX_CURSORS, MAX_TOPICS
-from tests.support.daemon import HANG_S, Daemon, running
+from tests.support.daemon import HANG_S, Daemon, running, wait_until
 
 GROWTH_BYTES = 10 << 20
 LATE_S = 1.0
@@ -127,10 +127,7 @@ class FuzzedDaemon:
 
     def _at_rest(self) -> int:
         """Its memory once all connections have ended: those that it closes linger a second."""
-        deadline_s = time.monotonic() + HANG_S
-        while (sockets := self.sockets()) > self._sockets and time.monotonic() < deadline_s:
-            pass
-        assert sockets <= self._sockets, f"{sockets} sockets are open, not {self._sockets}"
+        wait_until(lambda: self.sockets() <= self._sockets)
         return self.daemon.rss_bytes()
 
     def stat(self, name: bytes, topic: bytes = b"") -> int:
@@ -146,8 +143,8 @@ def fuzzed_daemon() -> Iterator[FuzzedDaemon]:
         "max_batch_bytes": MAX_BATCH_BYTES, "max_topics": MAX_TOPICS,
         "max_cursors": MAX_CURSORS, "partition_bytes": 256 << 10, "max_partitions": 3,
     }  # fmt: skip
-    doors = ("--http-host", "127.0.0.1:0")
-    with memory_directory() as directory, running(directory, *doors, **flags) as daemon:
+    listeners = ("--http-host", "127.0.0.1:0")
+    with memory_directory() as directory, running(directory, *listeners, **flags) as daemon:
         target = FuzzedDaemon(daemon)
         with target.dial() as connection:
             connection.sendall(b"PUSH known\r\nknown good\r\n")

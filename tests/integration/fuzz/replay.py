@@ -42,10 +42,10 @@ def in_files(names: list[str], contents: list[bytes]) -> None:
 
 def main(path: Path) -> None:
     told, pieces = kept(path)
-    if told["door"] == "files":
+    if told["kind"] == "files":
         in_files(told["names"], pieces)
     else:
-        over_a_connection(pieces, http=told["door"] == "http")
+        over_a_connection(pieces, http=told["kind"] == "http")
 
 
 if __name__ == "__main__":

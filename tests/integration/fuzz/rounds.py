@@ -9,7 +9,7 @@ from tests.integration.fuzz.grammar import Grammar
 from tests.integration.fuzz.model import Conversation, Due, Model
 from tests.integration.fuzz.random_inputs import mutated, pieces
 from tests.integration.fuzz.wire import Replies, exchange, reset
-from tests.support.daemon import batches
+from tests.support.daemon import batches, wait_until
 
 
 class Round:
@@ -86,8 +86,9 @@ class BlindRound:
         connection = target.dial()
         exchange(connection, self.pieces, lambda data: None, lambda: True, target.patience)
         reset(connection)
-        while target.stat(b"connections") > 1 or target.stat(b"waiting_pushes", self.name) > 0:
-            pass  # while a partition is rolled, pushes wait: they are stored behind it
+        # While a partition is rolled, pushes wait; they are stored afterwards.
+        wait_until(lambda: target.stat(b"connections") == 1)
+        wait_until(lambda: target.stat(b"waiting_pushes", self.name) == 0)
         stored = self._stored(target)
         assert stored == self._messages[: len(stored)], f"{stored} of {self._messages}"
         if stored:

@@ -28,7 +28,7 @@ from tests.support.daemon import rss_bytes
 from tests.support.repair_outcomes import accepted, read
 from tests.support.topic_loop import Loop, batch_of, close, create, new_topic, push
 
-INPUTS = how_many(4_000, 250_000)
+INPUTS = how_many(2_000, 250_000)
 WARM = min(INPUTS // 2, 10_000)
 TOPICS = ("app", "web")
 Messages = dict[int, set[bytes]]  # what may be read at each offset

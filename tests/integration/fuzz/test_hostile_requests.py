@@ -35,7 +35,7 @@ DELAY_S = 0.1
 GROWTH_BYTES = 64 << 20
 REPEATS = 3
 TOPICS = 300  # for commands that look at all of them
-INPUTS = how_many(40, 5_000)  # at random, after one of each kind
+INPUTS = how_many(10, 5_000)  # at random, after one of each kind
 _PROCESSED_S = 1.0 if LONG else 0.3  # after this time the client disconnects
 
 

@@ -17,7 +17,7 @@ from tests.integration.fuzz.http_grammar import HttpGrammar
 from tests.integration.fuzz.random_inputs import SEED, Progress, how_many, mutated, pieces
 from tests.integration.fuzz.wire import exchange, reset
 
-INPUTS = how_many(4_000, 150_000)
+INPUTS = how_many(2_500, 150_000)
 WARM = min(INPUTS // 2, 10_000)
 
 

@@ -18,7 +18,7 @@ from tests.integration.fuzz.model import Model
 from tests.integration.fuzz.random_inputs import SEED, Progress, how_many
 from tests.integration.fuzz.rounds import BlindRound, Round
 
-INPUTS = how_many(12_000, 600_000)
+INPUTS = how_many(8_000, 600_000)
 WARM = min(INPUTS // 2, 20_000)
 
 

@@ -75,7 +75,8 @@ def apt_settings() -> str:
     """How this machine's apt reaches its mirror: proxies, time-outs and the like."""
     dumped = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=True)
     kept = ("Acquire::http", "Acquire::https", "Acquire::Retries", "Acquire::Check-Valid-Until")
-    return "".join(f"{line}\n" for line in dumped.stdout.splitlines() if line.startswith(kept))
+    lines = [line for line in dumped.stdout.splitlines() if line.startswith(kept)]
+    return "\n".join([*lines, 'Acquire::Languages "none";', ""])
 
 
 class Machine:
@@ -115,8 +116,12 @@ class Machine:
         return self
 
     def _set_up(self) -> None:
-        """Names, and the words to apt, as files; written through the overlay."""
+        """Names, and the settings of apt and dpkg, as files; written through the overlay.
+
+        As in the image of Debian for containers, dpkg does not sync each file.
+        """
         self.write("/etc/apt/apt.conf.d/99outside", apt_settings())
+        self.write("/etc/dpkg/dpkg.cfg.d/99outside", "force-unsafe-io\n")
         self.write("/etc/resolv.conf", Path("/etc/resolv.conf").read_text())
         self.write("/etc/hosts", "127.0.0.1 localhost\n")
 

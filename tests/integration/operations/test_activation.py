@@ -37,9 +37,9 @@ def start(tmp_path: Path, options: tuple[str, ...]) -> tuple[subprocess.Popen[st
     logd = [PYTHON, "-m", "logd", "--data-dir", str(tmp_path / "data"), "--log-format", "text"]
     for _ in range(10):
         ports = free_ports(2)
-        doors = [word for port in ports for word in ("-l", f"127.0.0.1:{port}")]
+        listeners = [word for port in ports for word in ("-l", f"127.0.0.1:{port}")]
         process = subprocess.Popen(
-            [ACTIVATE, *doors, *options, *logd],
+            [ACTIVATE, *listeners, *options, *logd],
             cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert process.stderr is not None
@@ -71,15 +71,15 @@ def ready_line(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize("names", [(), ("--fdname=tcp:http",), ("--fdname=http:tcp",)])
-def test_both_doors_are_taken_over(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_both_listeners_are_taken_over(tmp_path: Path, names: tuple[str, ...]) -> None:
     with activated(tmp_path, *names) as (process, ports):
         tcp, http = reversed(ports) if names == ("--fdname=http:tcp",) else ports
         with Client(f"127.0.0.1:{tcp}", timeout_s=HANG_S) as client:  # it starts only now
             assert client.push("app", [b"hello"]).offset == 0
         assert f"ready tcp=127.0.0.1:{tcp} http=127.0.0.1:{http}" in ready_line(process)
-        with socket.create_connection(("127.0.0.1", http), HANG_S) as door:
-            door.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            assert door.recv(12) == b"HTTP/1.1 200"
+        with socket.create_connection(("127.0.0.1", http), HANG_S) as web:
+            web.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            assert web.recv(12) == b"HTTP/1.1 200"
         process.send_signal(signal.SIGTERM)
         assert process.wait(HANG_S) == 0
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,8 @@ from tests.integration.operations.copies import (
     visible,
     write,
 )
-from tests.support.daemon import Daemon
+from tests.support.daemon import Daemon, wait_until
+from tests.support.killed_calls import is_killed
 from tests.support.log_cli import log_cli
 from tests.support.long_run import LONG
 
@@ -84,10 +84,8 @@ def test_what_expired_in_the_source_goes_from_the_copy(source: Daemon, tmp_path:
 def expired(running: Daemon, topic: str) -> None:
     """Wait until retention has done its work."""
     with Client(running.address) as client:
-        while int(client.stats(topic)["partitions"]) > 4:
-            pass
-    while len(running.log_files(topic)) > 4:
-        pass
+        wait_until(lambda: int(client.stats(topic)["partitions"]) <= 4)
+    wait_until(lambda: len(running.log_files(topic)) <= 4)
 
 
 def test_a_copy_that_is_older_than_all_of_the_source_is_made_anew(
@@ -356,42 +354,6 @@ def test_bytes_that_change_on_the_way_are_noticed(
 # -- killed at each step --------------------------------------------------------------------------
 
 
-class Killed(BaseException):
-    """Not an Exception: nothing on the way may catch it, as nothing catches a kill."""
-
-
-STEPS = ["write_at", "sync", "cut", "create", "replace", "rename", "remove", "make_directory",
-         "sync_directory"]  # fmt: skip
-
-
-@contextmanager
-def killed_at(step: int, patch: pytest.MonkeyPatch, how: str) -> Iterator[None]:
-    """The process ends before that call of a function of `disk`, behind it, or within a write."""
-    calls = count(1)
-
-    def wrap(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
-            number = next(calls)
-            if number == step and how == "before":
-                raise Killed
-            if number == step and how == "within" and name == "write_at":
-                file, buffers, position = arguments
-                data = b"".join(buffers)
-                function(file, [data[: len(data) // 2]], position)
-                raise Killed
-            result = function(*arguments, **options)
-            if number == step:
-                raise Killed
-            return result
-
-        return call
-
-    with patch.context() as patching:
-        for name in STEPS:
-            patching.setattr(disk, name, wrap(name, getattr(disk, name)))
-        yield
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["before", "within"])
 def test_killed_at_each_step_and_run_again(
@@ -430,25 +392,19 @@ def run_though_killed(
 ) -> int:
     copy, scratch = tmp_path / "copy", tmp_path / "scratch"
     was = assert_sound(base, scratch)
-    for step in count(1, 1 if LONG else 5):
+    for step in count(1, 1 if LONG else 10):
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(base, copy)
-        with killed_at(step, patch, how):
-            try:
-                copy_all(source, copy)
-            except Killed:
-                is_killed = True
-            else:
-                is_killed = False
+        was_killed = is_killed(lambda: copy_all(source, copy), step, how, patch)
         now = assert_sound(copy, scratch)
         for topic in set(was) & set(now) - {"anew"}:
             assert now[topic] >= was[topic]
-        if is_killed:
+        if was_killed:
             copy_all(source, copy)
         assert assert_whole(copy, scratch) == assert_sound(source, scratch)
         for directory in visible(source):
             assert logs(copy / "topics" / directory.name) == logs(directory)
-        if not is_killed:
+        if not was_killed:
             return step
     raise AssertionError("unreachable")
 

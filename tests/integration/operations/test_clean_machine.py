@@ -15,7 +15,7 @@ import pytest
 
 from tests.integration.operations.machine import STEPS_S, Machine, machine
 from tests.integration.operations.service import UNIT, Service, serving
-from tests.support.daemon import ROOT
+from tests.support.daemon import ROOT, wait_until
 
 SOURCES = "/usr/local/src/logd"
 # What is fetched and installed counts to the first test: it has the time that its steps have.
@@ -113,10 +113,7 @@ def assert_confined(service: Service) -> None:
 
 
 def until_hooks_are_done(service: Service, topic: str) -> None:
-    while True:
-        values = dict(line.split(": ", 1) for line in service.cli("stats", topic).splitlines())
-        if values["partitions"] == "2":
-            return
+    wait_until(lambda: "\npartitions: 2\n" in service.cli("stats", topic), timeout_s=STEPS_S)
 
 
 def test_without_the_drop_in_a_hook_cannot_write_elsewhere(installed: Machine) -> None:

@@ -15,7 +15,7 @@ from tests.integration.operations.manager import PYTHON, Managed, Manager, envir
 from tests.support.daemon import HANG_S, ROOT, running
 
 
-def test_ready_after_the_doors_are_open_then_stopping(tmp_path: Path) -> None:
+def test_ready_after_the_listeners_are_open_then_stopping(tmp_path: Path) -> None:
     with (
         Manager(tmp_path) as manager,
         Managed(tmp_path / "data", {"NOTIFY_SOCKET": str(manager.path)}) as daemon,

@@ -21,31 +21,6 @@ async def places(line: Line, topic: str = "app") -> dict[str, tuple[int, int]]:
     return {name: (int(offset), int(lag)) for name, offset, lag, _ in rows}
 
 
-async def test_a_dialogue(daemon: Daemon) -> None:
-    async with dial(daemon) as line:
-        assert await line.refused(b"CURSOR app billing\r\n") == "not-found"
-        assert await line.refused(b"COMMIT app billing 0\r\n") == "not-found"
-        assert (await line.ask(push("app", b"a\nb\nc\n"))).head == b"OK 0 3"
-        assert await line.ask(b"CURSOR app\r\n") == (b"TEXT 0", b"")
-        reply = await line.ask(b"CURSOR app billing\r\n")
-        assert reply.head.startswith(b"ERR not-found ")
-        assert b"COMMIT creates it" in reply.head
-        for offset in (0, 3, 1):
-            assert (await line.ask(b"COMMIT app billing %d\r\n" % offset)).head == (
-                b"OK %d %d" % (offset, 3 - offset)
-            )
-        reply = await line.ask(b"COMMIT app billing 4\r\n")
-        assert reply.head == b"ERR out-of-range first=0 next=3"
-        assert (await line.ask(b"CURSOR app billing\r\n")).head == b"OK 1 2"
-        await line.ask(push("app", b"d\n"))
-        assert (await line.ask(b"CURSOR app billing\r\n")).head == b"OK 1 3"
-        assert await places(line) == {"billing": (1, 3)}
-        assert (await line.ask(b"COMMIT app billing -\r\n")).head == b"OK"
-        assert await line.refused(b"CURSOR app billing\r\n") == "not-found"
-        assert await line.refused(b"COMMIT app billing -\r\n") == "not-found"
-        assert await line.ask(b"TOPICS nothing\r\n") == (b"TEXT 0", b"")
-
-
 async def test_many_at_a_time_in_order(daemon: Daemon) -> None:
     """Each command sees what those before it on its connection did."""
     async with dial(daemon) as line:

@@ -55,36 +55,6 @@ def refusal(reply: bytes) -> str:
     )
 
 
-@pytest.mark.parametrize("fsync", MODES)
-async def test_a_dialogue(tmp_path: Path, fsync: str) -> None:
-    async with running(tmp_path, fsync=fsync) as server, dial(server) as line:
-        for id_, body, expected in (
-            ("p:7", b"a\nb\n", "OK 0 2"),  # an unknown producer may start anywhere
-            ("p:7", b"a\nb\n", "OK 0 2"),
-            ("p:7", b"other\n", "conflict p:7"),
-            ("p:9", b"x\n", "out-of-order last=7"),
-            ("p:6", b"x\n", "out-of-order last=7"),
-            ("p:8", b"c\n", "OK 2 1"),
-            ("q:0", b"d\n", "OK 3 1"),
-            ("p:7", b"a\nb\n", "OK 0 2"),
-            ("p:8", b"c\n", "OK 2 1"),
-            ("q:0", b"d\n", "OK 3 1"),
-            ("p:8", b"d\n", "conflict p:8"),
-            ("p:9", b"e\n", "OK 4 1"),
-        ):
-            reply = await line.ask(push("app", body, f"id={id_}"))
-            assert refusal(reply.head) == expected
-        assert messages(server.stored("app")) == [b"a", b"b", b"c", b"d", b"e"]
-        assert [batch.header.id for batch in batches(server.stored("app"))] == [
-            "p:7",
-            "p:8",
-            "q:0",
-            "p:9",
-        ]
-        other = await line.ask(push("elsewhere", b"x\n", "id=p:0"))
-        assert other.head == b"OK 0 1", "each topic counts for itself"
-
-
 @pytest.mark.parametrize("partition_bytes", PARTITIONS)
 @pytest.mark.parametrize("between", BETWEEN)
 async def test_retries_are_answered_as_the_first_try_was(

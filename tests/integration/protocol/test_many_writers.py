@@ -154,20 +154,6 @@ def test_two_hundred_thousand_pushes_in_one_turn(quick_directory: Path) -> None:
         assert len(messages(server.stored("app"))) == 300 + each * len(lines)
 
 
-async def test_unsynced_batches_stay_within_bounds(tmp_path: Path) -> None:
-    """With fsync=batches at most twice as many as configured are ever at risk."""
-    async with running(tmp_path, fsync="batches", fsync_batches=3) as server, dial(server) as line:
-        n = 0
-        for together in [1] * 50 + [7, 20, 50] * 10:
-            pushes = [push("app", b"x\n", f"id=p:{i}") for i in range(n, n + together)]
-            await line.send(b"".join(pushes) + b"STATS app\r\n")
-            await line.expect(b"".join(b"OK %d 1\r\n" % i for i in range(n, n + together)))
-            stats = (await line.read_reply()).body.decode().splitlines()
-            unsynced = dict(row.split(": ") for row in stats)["unsynced_batches"]
-            assert int(unsynced) <= 6
-            n += together
-
-
 async def test_one_connection_pushes_to_several_topics_without_end(tmp_path: Path) -> None:
     """Whichever topic answers last, what was on its way is forgotten once all is answered: the
     connection would stop being read from for good when 2 MiB had come to be remembered."""

@@ -1,10 +1,7 @@
-"""Any messages come back equal: through Writer, disk and Reader, over rolls and restarts."""
+"""Any messages come back equal: through Writer, disk and Reader, over rolls."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,13 +19,6 @@ HOW = st.sampled_from(["written", "compressed", "one by one"])
 several = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-
-
-@contextmanager
-def fresh_directory() -> Iterator[Path]:
-    """One for each example, where tmp_path is one for each test."""
-    with tempfile.TemporaryDirectory() as name:
-        yield Path(name)
 
 
 def write(server: Daemon, some: list[bytes], how: str) -> int:
@@ -70,31 +60,3 @@ def test_across_rolls(tmp_path: Path, partition_bytes: int) -> None:
         assert messages(server.stored("app")) == everything
         middle = len(everything) // 2
         assert read(server, middle, 10) == everything[middle : middle + 10]
-
-
-@pytest.mark.parametrize("fsync", ["never", "interval", "batches", "always"])
-@given(
-    rounds=st.lists(st.tuples(MESSAGES, HOW, st.sampled_from(["stop", "kill"])), max_size=4),
-    partition_bytes=st.integers(1, 300) | st.just(1 << 20),
-)
-@settings(several, max_examples=4)
-def test_across_restarts(
-    fsync: str, rounds: list[tuple[list[bytes], str, str]], partition_bytes: int
-) -> None:
-    """What was acknowledged is there, whether the daemon was stopped or killed in between."""
-    with (
-        fresh_directory() as directory,
-        running(directory, fsync=fsync, partition_bytes=partition_bytes) as server,
-    ):
-        everything: list[bytes] = []
-        for some, how, end in rounds:
-            assert write(server, some, how) == len(everything)
-            everything += some
-            if end == "stop":
-                assert server.stop() == 0
-            else:
-                server.kill()
-            server.start()
-            assert ("not clean" in server.log) == (end == "kill")
-            assert read(server) == everything
-        assert messages(server.stored("app") if rounds else b"") == everything

@@ -1,4 +1,7 @@
-"""Dialogues with a real daemon: what a person at a terminal sends, and what comes back."""
+"""Pipelining, batches, errors and half-closed connections of a real daemon.
+
+The replies to each single command are in tests/integration/compatibility.
+"""
 
 from __future__ import annotations
 
@@ -38,32 +41,6 @@ def test_netcat_is_enough(daemon: Daemon) -> None:
     )
 
 
-async def test_a_dialogue(server_in_any_mode: Daemon) -> None:
-    async with server_in_any_mode as server, dial(server) as line:
-        await line.send(b"PING\r\n")
-        await line.expect(b"OK\r\n")
-        await line.send(b"PUSH app 6\r\nhello\n")
-        await line.expect(b"OK 0 1\r\n")
-        await line.send(b"push app\nfrom telnet\n")
-        await line.expect(b"OK 1 1\r\n")
-        await line.send(b"PUSH app 6\r\na\nb\nc\n")
-        await line.expect(b"OK 2 3\r\n")
-        await line.send(push("app", b"3 0\na\nb", "enc=sized"))
-        await line.expect(b"OK 5 2\r\n")
-        reply = await line.ask(b"READ app first 100\r\n")
-        assert reply.head == b"BATCHES 0 7 %d" % len(reply.body)
-        assert reply.body == server.stored("app")
-        assert messages(reply.body) == [b"hello", b"from telnet", b"a", b"b", b"c", b"a\nb", b""]
-        reply = await line.ask(b"READ app 3 1\r\n")
-        assert reply.head == b"BATCHES 3 2 %d" % len(reply.body)
-        assert messages(reply.body) == [b"a", b"b", b"c"]
-        await line.send(b"READ app next 5\r\n")
-        await line.expect(b"BATCHES 7 0 0\r\n")
-        await line.send(b"CLOSE\r\n")
-        await line.expect(b"OK\r\n")
-        await line.expect_end()
-
-
 async def test_a_command_sees_the_effects_of_those_before_it(server_in_any_mode: Daemon) -> None:
     """All of it sent at once: each READ must see the PUSH before it, in every mode."""
     async with server_in_any_mode as server, dial(server) as line:
@@ -74,32 +51,6 @@ async def test_a_command_sees_the_effects_of_those_before_it(server_in_any_mode:
             assert read == tail
             assert read.head == b"BATCHES %d 1 %d" % (i, len(read.body))
             assert b"next: %d\n" % (i + 1) in (await line.read_reply()).body
-
-
-async def test_the_text_commands(daemon: Daemon) -> None:
-    async with dial(daemon) as line:
-        await line.send(push("app", b"a\nb\n", "id=p:1") + push("web", b"c\n"))
-        await line.expect(b"OK 0 2\r\nOK 0 1\r\n")
-        app, web = len(daemon.stored("app")), len(daemon.stored("web"))
-        time_ms = batches(daemon.stored("app"))[0].header.time_ms
-        for command, text in (
-            (b"TOPICS", b"app 0 2 %d 1\nweb 0 1 %d 1\n" % (app, web)),
-            (b"TOPICS a*", b"app 0 2 %d 1\n" % app),
-            (b"TOPICS [w-z]??", b"web 0 1 %d 1\n" % web),
-            (b"TOPICS nothing", b""),
-            (b"PARTITIONS app", b"0 2 %d %d %d\n" % (app, time_ms, time_ms)),
-        ):
-            assert await line.ask(command + b"\r\n") == (b"TEXT %d" % len(text), text)
-        stats = await line.values(b"STATS app")
-        assert (stats["first"], stats["next"], stats["partitions"]) == ("0", "2", "1")
-        assert stats["producers"] == "1"
-        overall = await line.values(b"STATS")
-        assert (overall["topics"], overall["connections"]) == ("2", "1")
-        assert overall["pid"] == str(daemon.pid)
-        assert (await line.values(b"CONFIG"))["data-dir"] == str(daemon.data_dir)
-        assert b"PUSH <topic>" in (await line.ask(b"HELP\r\n")).body
-        for command in (b"STATS nothing", b"PARTITIONS nothing"):
-            assert await line.refused(command + b"\r\n") == "not-found"
 
 
 async def test_hundreds_of_mixed_commands_are_answered_in_order(daemon: Daemon) -> None:
@@ -193,31 +144,6 @@ async def test_a_payload_with_commands_or_a_batch_in_it_is_one_message(daemon: D
         assert messages(reply.body) == [b"x", *evil]
 
 
-async def test_sums_and_counts_are_checked(daemon: Daemon) -> None:
-    async with dial(daemon) as line:
-        good = body_sum(b"a\nb\n")
-        for options, expected in (
-            (f"sum={good}", "OK 0 2"),
-            (f"sum={good} count=2", "OK 2 2"),
-            ("count=2", "OK 4 2"),
-            (f"sum={good[::-1]}", "checksum"),
-            ("count=1", "bad-request"),
-            ("count=3", "bad-request"),
-            ("count=0", "bad-request"),
-            (f"sum={good} count=3", "bad-request"),
-            ("enc=sized", "bad-request"),
-            ("enc=lines+zstd", "bad-request"),
-            ("", "OK 6 2"),
-        ):
-            data = push("app", b"a\nb\n", options)
-            if expected.startswith("OK"):
-                assert (await line.ask(data)).head.decode() == expected
-            else:
-                assert await line.refused(data) == expected
-        stored = batches(daemon.stored("app"))
-        assert [b.header.sum for b in stored] == [good] * 4
-
-
 async def test_compressed_batches_are_checked_and_stored_as_they_are(tmp_path: Path) -> None:
     async with running(tmp_path, max_batch_bytes=100_000) as server, dial(server) as line:
         lines, sized = zstandard.compress(b"a\nb\n"), zstandard.compress(b"1 1\n\n\0")
@@ -301,43 +227,6 @@ async def test_a_connection_may_live_long(daemon: Daemon) -> None:
 
 
 # -- errors -------------------------------------------------------------------------------------
-
-GO_ON = [
-    (b"READ nothing 0 1\r\n", "not-found"),
-    (b"TAIL nothing 1\r\n", "not-found"),
-    (b"STATS nothing\r\n", "not-found"),
-    (b"READ app 1000 1\r\n", "out-of-range"),
-    (b"READ app 9223372036854775807 1\r\n", "out-of-range"),
-    (b"READ app 0 0\r\n", "bad-request"),
-    (b"READ app 0 1 color=red\r\n", "bad-request"),
-    (b"READ app 1_0 1\r\n", "bad-request"),
-    (b"READ ../app 0 1\r\n", "bad-topic"),
-    (b"PING PING\r\n", "bad-request"),
-    (b"PUSH app 0\r\n", "bad-request"),
-    (b"PUSH app 3\r\nabc", "bad-request"),
-    (b"PUSH app 7 enc=sized\r\nCLOSE\r\n", "bad-request"),
-    (b"PUSH ../x 7\r\nCLOSE\r\n", "bad-topic"),
-    (b"PUSH ../x\r\nCLOSE\r\n", "bad-topic"),
-    (b"PUSH app 2 sum=0123456789abcdef\r\nx\n", "checksum"),
-]
-
-
-async def test_after_these_errors_the_connection_goes_on(daemon: Daemon) -> None:
-    async with dial(daemon) as line:
-        await line.send(push("app", b"hello\n"))
-        await line.expect(b"OK 0 1\r\n")
-        for next_, (request, code) in enumerate(GO_ON, start=1):
-            for _ in range(3):
-                assert await line.refused(request) == code, request
-            await line.send(push("app", b"x\n"))
-            await line.expect(b"OK %d 1\r\n" % next_)
-
-
-async def test_out_of_range_says_what_is_there(daemon: Daemon) -> None:
-    async with dial(daemon) as line:
-        await line.send(push("app", b"a\nb\n") + b"READ app 3 1\r\n")
-        await line.expect(b"OK 0 2\r\nERR out-of-range first=0 next=2\r\n")
-
 
 CLOSE = [
     (b"FROB\r\n", "unknown-command"),

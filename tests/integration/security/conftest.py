@@ -103,7 +103,7 @@ def access_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def guarded(tmp_path: Path, access_file: Path) -> Iterator[Daemon]:
-    """A daemon with both doors that asks for tokens; they are in no line that it wrote."""
+    """A daemon with both listeners that asks for tokens; they are in no line that it wrote."""
     flags = ("--http-host", "127.0.0.1:0", "--access-file", str(access_file))
     with running(tmp_path, *flags) as started:
         yield started

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from logd import Client, ConnectionLost, LogdError
-from tests.support.daemon import HANG_S, Daemon, running
+from tests.support.daemon import HANG_S, Daemon, running, wait_until
 
 HTTP = ("--http-host", "127.0.0.1:0")
 MB = 1 << 20
@@ -48,33 +48,27 @@ def held(address: str, count: int) -> Iterator[list[socket.socket]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("door", ["tcp", "http"])
-def test_ten_thousand_idle_connections(tmp_path: Path, descriptors: int, door: str) -> None:
+@pytest.mark.parametrize("listener", ["tcp", "http"])
+def test_ten_thousand_idle_connections(tmp_path: Path, descriptors: int, listener: str) -> None:
     if descriptors < 10_500:
         pytest.skip(f"this process may open {descriptors} files only, 10,500 are needed")
     with running(tmp_path, *HTTP, max_connections=10_100) as daemon:
-        address = daemon.address if door == "tcp" else daemon.http
-        question = b"PING\r\n" if door == "tcp" else b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+        address = daemon.address if listener == "tcp" else daemon.http
+        question = b"PING\r\n" if listener == "tcp" else b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
         question = question.replace(b"Host: a", b"Host: localhost")
         with held(address, 10_000) as connections, Client(daemon.address) as client:
             for one in connections[::100]:
                 one.sendall(question)
                 assert one.recv(100)
             client.push("app", [b"x"])
-            until(lambda: int(client.stats()["connections"]) == 10_001)
+            wait_until(lambda: client.stats()["connections"] == "10001", timeout_s=ENOUGH_S)
             used = daemon.rss_bytes()
-            print(f"10,000 idle connections over {door}: {used / 1e6:.0f} MB in all")
+            print(f"10,000 idle connections over {listener}: {used / 1e6:.0f} MB in all")
             assert used < 150 * 10**6
             before_s = daemon.cpu_s()
             client.read("app", "next", 1, wait_ms=2000)
             print(f"and {(daemon.cpu_s() - before_s) / 2:.1%} of a core")
             assert daemon.cpu_s() - before_s < 1.0
-
-
-def until(holds: object) -> None:
-    give_up_s = time.monotonic() + ENOUGH_S
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < give_up_s
 
 
 @pytest.mark.slow
@@ -156,7 +150,7 @@ class Flood:
 
 @pytest.mark.slow
 def test_floods_do_not_stop_a_steady_writer(tmp_path: Path) -> None:
-    """New connections, new topics, over both doors; past the limits all are told so."""
+    """New connections, new topics, over both listeners; past the limits all are told so."""
     limits = {"max_topics": 60, "max_connections": 100, "connection_rate": 50}
     with running(tmp_path, *HTTP, **limits) as daemon, Client(daemon.address) as steady:
         steady.push("paced", [b"x"])
@@ -182,14 +176,14 @@ def test_floods_do_not_stop_a_steady_writer(tmp_path: Path) -> None:
 
         alone_s = paces(steady)
         with Flood(come_and_go, come_and_ask, make_topics, make_topics) as flood:
-            until(lambda: codes >= {"busy", "503"} and flood.turns > 200)
+            wait_until(lambda: codes >= {"busy", "503"} and flood.turns > 200)
             beside_s = paces(steady, 1000)
             turns = flood.turns
         print(f"a push took {alone_s * 1e3:.2f} ms alone, {beside_s * 1e3:.2f} ms in {turns} turns")
         assert beside_s < 20 * alone_s + 0.05
-        until(lambda: "topic-limit" in topics_past_the_limit(daemon))
+        wait_until(lambda: "topic-limit" in topics_past_the_limit(daemon))
         assert steady.stats("paced")["next"] == str(1 + 300 + 1000)
-        until(lambda: int(steady.stats()["connections"]) == 1)
+        wait_until(lambda: int(steady.stats()["connections"]) == 1)
         assert len(steady.topics()) == 60
         assert "Traceback" not in daemon.log
 
@@ -208,20 +202,20 @@ def topics_past_the_limit(daemon: Daemon) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("door", ["tcp", "http"])
-def test_no_descriptors_left(tmp_path: Path, door: str) -> None:
+@pytest.mark.parametrize("listener", ["tcp", "http"])
+def test_no_descriptors_left(tmp_path: Path, listener: str) -> None:
     """What is open goes on, nothing spins, and when some are free again all is as before."""
     with running(tmp_path, *HTTP, max_open_files=80) as daemon, Client(daemon.address) as client:
         client.push("app", [b"x"])
-        with held(daemon.address if door == "tcp" else daemon.http, 200):
-            until(lambda: daemon.descriptors() >= 75)
+        with held(daemon.address if listener == "tcp" else daemon.http, 200):
+            wait_until(lambda: daemon.descriptors() >= 75)
             client.push("app", [b"y"])
             before_s = daemon.cpu_s()
             client.read("app", "next", 1, wait_ms=2000)
             used_s = daemon.cpu_s() - before_s
             print(f"with no descriptor left: {used_s / 2:.1%} of a core")
             assert used_s < 0.5
-        until(lambda: int(client.stats()["connections"]) == 1)
+        wait_until(lambda: int(client.stats()["connections"]) == 1)
         with Client(daemon.address) as another:
             another.push("new", [b"x"])
         with connect(daemon.http) as connection:

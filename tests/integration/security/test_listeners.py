@@ -41,7 +41,7 @@ def reply_of(connection: socket.socket) -> bytes:
 
 
 def test_connections_per_address(tmp_path: Path) -> None:
-    """They are counted over both doors; another address is another matter."""
+    """They are counted over both listeners; another address is another matter."""
     with running(tmp_path, *HTTP, max_connections_per_address=3) as daemon, ExitStack() as stack:
 
         def connect(address: str, source: str) -> socket.socket:

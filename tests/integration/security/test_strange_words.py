@@ -17,7 +17,8 @@ from tests.integration.security.test_tokens import ask
 from tests.support.daemon import ROOT, Daemon, dial, push, running
 
 PAGE = ROOT / "docs" / "security.md"
-TOPICS = ["../x", "/etc/x", ".", "..", "a/b", "a\0b", "-rf", "a" * 300, "abc\n", "abc\r", "é", ""]
+TOPICS = ["../x", "/etc/x", ".", "..", "...", "a/b", "a\0b", "-rf", "a" * 300, "abc\n", "abc\r",
+          "é", ".new-app", ""]  # fmt: skip
 NUMBERS = ["1_0", "+5", "٣", "-1", "5" * 900, " 7", "7 ", "0x10", "1e3", "", "9223372036854775808"]
 
 
@@ -31,10 +32,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 async def test_topics(daemon: Daemon, topic: str) -> None:
     """Over HTTP each can be written; in a line of the protocol those without a line end can."""
     before = everything_below(daemon.data_dir.parent)
-    words = f"PUSH {topic} 2\r\nx\n", f"READ {topic} 0 1\r\n", f"PARTITIONS {topic}\r\n"
+    words = ("PUSH {} 2\r\nx\n", "PUSH {} 2 id=p:1\r\nx\n", "PUSH {}\r\nx\r\n", "READ {} 0 1\r\n",
+             "PARTITIONS {}\r\n")  # fmt: skip
     for request in () if "\n" in topic else words:
         async with dial(daemon) as line:
-            assert await line.refused(request.encode()) in ("bad-topic", "bad-request")
+            code = await line.refused(request.format(topic).encode())
+            assert code in ("bad-topic", "bad-request")
     if topic:
         answer = ask(daemon, f"/topics/{quote(topic, safe='')}", body=b"x\n")
         assert answer.status in (400, 404, 405)

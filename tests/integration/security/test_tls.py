@@ -1,4 +1,4 @@
-"""TLS with real certificates over both doors: the right one, and every kind that is not."""
+"""TLS with real certificates over both listeners: the right one, and every kind that is not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from logd.wire import commands
 from logd.wire.commands import Batches, Command
 from logd.wire.requests import Read
 from tests.integration.security.conftest import ALL, READER, Files, tells_no_token
-from tests.support.daemon import HANG_S, ROOT, Daemon, running
+from tests.support.daemon import HANG_S, ROOT, Daemon, running, wait_until
 
 HTTP = ("--http-host", "127.0.0.1:0")
 
@@ -206,8 +206,7 @@ def test_replies_that_nobody_takes(tmp_path: Path, pem: Files) -> None:
             assert grown < 100 << 20
             for one in stuck:
                 one.close()
-            while client.stats()["connections"] != "1":
-                pass
+            wait_until(lambda: client.stats()["connections"] == "1")
 
 
 def read_all() -> Command[Batches]:
@@ -316,6 +315,5 @@ def test_syslog_over_tls(tmp_path: Path, pem: Files) -> None:
         with context.wrap_socket(plain, server_hostname="localhost") as sender:
             sender.sendall(b"<13>hello\n<13>world\n")
             with Client(secured(daemon.address, pem, cert=pem.client)) as client:
-                while "syslog" not in [info.topic for info in client.topics()]:
-                    pass
+                wait_until(lambda: client.topics("syslog"))
                 assert client.read("syslog", 0, 1, wait_ms=30_000).messages >= 1

@@ -1,4 +1,4 @@
-"""Tokens: who shows none, a wrong one, or one without the right, over both doors."""
+"""Tokens: who shows none, a wrong one, or one without the right, over both listeners."""
 
 from __future__ import annotations
 

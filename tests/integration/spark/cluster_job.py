@@ -21,7 +21,7 @@ from pyspark_logd.session import spark_session
 
 def main(master: str, address: str, directory: str, *settings: str) -> None:
     spark = spark_session("cluster test", master, **dict(s.split("=", 1) for s in settings))
-    frame = spark.read.format("logd").options(host=address, subscribe="app", minPartitions=8).load()
+    frame = spark.read.format("logd").options(host=address, subscribe="app", minPartitions=4).load()
     where = F.udf(os.getcwd)
 
     def fails_once(value: bytes) -> bytes:

@@ -6,12 +6,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import pytest
 
-from tests.support.daemon import HANG_S, Daemon, running
+from tests.support.daemon import Daemon, running, wait_until
 
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -66,10 +65,7 @@ def warned(stderr: Path, spark: Any) -> Callable[[str], bool]:
     start = stderr.stat().st_size
 
     def said(text: str) -> bool:
-        give_up_s = monotonic() + HANG_S
-        while text not in stderr.read_bytes()[start:].decode(errors="replace"):
-            if monotonic() > give_up_s:
-                return False
+        wait_until(lambda: text in stderr.read_bytes()[start:].decode(errors="replace"))
         return True
 
     return said

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.spark.rows import logd
+from tests.support.daemon import wait_until
 
 HANG_S = 300
 # Spark gives a source's Python process ten seconds to start, which a busy machine may not keep.
@@ -15,12 +16,12 @@ STARTED_LATE = "Python worker failed to connect back"
 
 def start_query(writer: Any) -> Any:
     """Start a query, again if its Python process was late."""
-    while True:
-        query = writer.start()
-        while query.isActive and "Initializing" in query.status["message"]:
-            pass  # each look is a round trip to Java
-        if STARTED_LATE not in str(query.exception()):
-            return query
+    query = writer.start()
+    wait_until(
+        lambda: not query.isActive or "Initializing" not in query.status["message"],
+        timeout_s=HANG_S,
+    )
+    return start_query(writer) if STARTED_LATE in str(query.exception()) else query
 
 
 class Stream:

@@ -27,7 +27,7 @@ from tests.integration.spark.rows import (
     times_ms,
     values,
 )
-from tests.support.daemon import Daemon, running
+from tests.support.daemon import Daemon, running, wait_until
 
 
 def splits(address: str, topic: str, **options: object) -> list[Any]:
@@ -286,9 +286,7 @@ def test_offsets_that_expired_or_are_not_there_yet(
     with running(tmp_path, partition_bytes=1, max_partitions=2) as daemon:
         push(daemon.address, "app", *(numbered(n, n + 10) for n in range(0, 50, 10)))
         with Client(daemon.address) as client:
-            while (first := int(client.stats("app")["first"])) < 30:
-                pass
-        assert first == 30
+            wait_until(lambda: client.stats("app")["first"] == "30")
         for options, lost in [
             ({"startingOffsets": "7"}, "7 to 29: they have expired"),
             ({"endingOffsets": "60"}, "50 to 59: the topic ends at 50"),

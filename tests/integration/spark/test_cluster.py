@@ -15,11 +15,24 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from logd.archive.object_stores import open_store
+from tests.integration.archive import old_topics
+from tests.integration.archive.commands import log_cli
+from tests.integration.archive.reading import archived, check
 from tests.integration.spark.rows import push, stored
 from tests.support.daemon import ROOT, running
+from tests.support.long_run import LONG
 
 SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+JOB = ROOT / "cli" / "spark" / "log_cli.py"
 HANG_S = 300.0
+ENVIRONMENT = {
+    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # halves the time of a start
+    "PYSPARK_PYTHON": sys.executable,
+    "PYTHONPATH": str(ROOT),
+    "SPARK_LOCAL_IP": "127.0.0.1",
+}
 SETTINGS = {
     "spark.cores.max": "2",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -38,8 +51,7 @@ class Node:
     """A master or a worker. Whatever it starts is in its process group, and ends with it."""
 
     def __init__(self, directory: Path, kind: str, *arguments: str) -> None:
-        environment = {
-            **os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1",
+        environment = os.environ | ENVIRONMENT | {
             "SPARK_DAEMON_MEMORY": "256m", "SPARK_WORKER_DIR": str(directory / "work"),
         }  # fmt: skip
         name = f"org.apache.spark.deploy.{kind.lower()}.{kind}"
@@ -76,14 +88,15 @@ class Node:
         self._listener.join()
 
 
-@pytest.fixture
-def master(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a master with two workers of one core each."""
-    nodes = [Node(tmp_path, "Master", "--port", "0")]
+    directory = tmp_path_factory.mktemp("cluster")
+    nodes = [Node(directory, "Master", "--port", "0")]
     try:
         address = nodes[0].wait_said(r"Starting Spark master at (spark://\S+)")
         for _ in range(2):
-            nodes.append(Node(tmp_path, "Worker", "--cores", "1", "--memory", "1g", address))
+            nodes.append(Node(directory, "Worker", "--cores", "1", "--memory", "1g", address))
         for node in nodes[1:]:
             node.wait_said(r"(Successfully registered with master)")
         yield address
@@ -97,14 +110,14 @@ def master(tmp_path: Path) -> Iterator[str]:
 def test_reading_and_writing_on_a_cluster(master: str, tmp_path: Path) -> None:
     # Large ones: a task has much on its way, to the daemon too, before it comes to a late one.
     messages = [
-        b"%s %d %s" % (b"late" if n % 500 == 499 else b"", n, b"x" * 2000) for n in range(8000)
+        b"%s %d %s" % (b"late" if n % 500 == 499 else b"", n, b"x" * 2000) for n in range(4000)
     ]
     with running(tmp_path) as daemon:
-        push(daemon.address, "app", *(messages[n : n + 50] for n in range(0, 8000, 50)))
+        push(daemon.address, "app", *(messages[n : n + 50] for n in range(0, 4000, 50)))
         command = [sys.executable, str(Path(__file__).with_name("cluster_job.py")), master]
         command += [daemon.address, str(tmp_path), *(f"{k}={v}" for k, v in SETTINGS.items())]
         done = subprocess.run(
-            command, env={**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"},
+            command, env=os.environ | ENVIRONMENT,
             capture_output=True, text=True, timeout=3 * HANG_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -112,5 +125,28 @@ def test_reading_and_writing_on_a_cluster(master: str, tmp_path: Path) -> None:
         assert (count, size) == (len(messages), sum(map(len, messages)))
         assert len(directories) == 2, directories
         # Each task failed once, when it had written a part, and was tried again.
-        assert len(list(tmp_path.glob("tried-*"))) == 8
+        assert len(list(tmp_path.glob("tried-*"))) == 4
         assert sorted(stored(daemon.address, "copy")) == sorted(messages)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * HANG_S)
+def test_archive_and_history_on_a_cluster(master: str, tmp_path: Path) -> None:
+    """The first by spark-submit; the second, in the long run, by --master."""
+    written = {
+        "app": old_topics.make(tmp_path / "data", "app", 300),
+        "web": old_topics.make(tmp_path / "data", "web", 50),
+    }
+    url = str(tmp_path / "archive")
+    with running(tmp_path) as daemon:
+        command = [str(SUBMIT), "--master", master, str(JOB), "archive", url, "-H", daemon.address]
+        done = subprocess.run(
+            command, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=HANG_S
+        )
+        assert done.returncode == 0, done.stderr
+        check(open_store(url), written, all_of_it=True)
+        assert len(archived(open_store(url))) == 350
+        if LONG:
+            words = ("history", url, "web", "--limit", "2", "-q", "--format", "{offset}")
+            ran = log_cli(*words, "--master", master, host=daemon, **ENVIRONMENT)
+            assert (ran.code, ran.out) == (0, "0\n1\n"), ran.err

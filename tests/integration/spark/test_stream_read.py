@@ -17,7 +17,7 @@ from pyspark_logd.errors import LogdFailed
 from pyspark_logd.stream_reader import StreamReader
 from tests.integration.spark.rows import logd, numbered, payloads, push, push_every_way, times_ms
 from tests.integration.spark.streams import HANG_S, Stream, start_query
-from tests.support.daemon import Daemon, lasting_address, running
+from tests.support.daemon import Daemon, lasting_address, running, wait_until
 
 
 class Make(Protocol):
@@ -254,8 +254,7 @@ def overtaken(spark: Any, tmp_path: Path) -> Any:
         assert stream.run() == numbered(0, 10)
         push(daemon.address, "app", *(numbered(n, n + 10) for n in range(10, 60, 10)))
         with Client(daemon.address) as client:
-            while int(client.stats("app")["first"]) < 40:
-                pass
+            wait_until(lambda: client.stats("app")["first"] == "40")
         yield stream
 
 
@@ -290,8 +289,7 @@ def test_a_planned_micro_batch_expires(reader: Make, tmp_path: Path) -> None:
         end = one.latestOffset(start, ReadAllAvailable())
         push(daemon.address, "app", numbered(20, 30))
         with Client(daemon.address) as client:
-            while int(client.stats("app")["first"]) < 10:
-                pass
+            wait_until(lambda: client.stats("app")["first"] == "10")
         with pytest.raises(LogdFailed, match="lost offsets 0 to 9"):
             one.partitions(start, end)
         other = reader(daemon.address, "app", failOnDataLoss="false")

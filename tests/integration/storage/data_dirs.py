@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.integration.storage.small_log import TOPIC, Files, State, read_files
 from tests.support.byte_sweep import Copy
-from tests.support.daemon import HANG_S, ROOT, Daemon, Line
+from tests.support.daemon import HANG_S, ROOT, Daemon, Line, wait_until
 from tests.support.daemon import push as push_bytes
 from tests.support.topic_loop import Loop, batch_of, close, create, push
 
@@ -76,15 +75,6 @@ async def fill(line: Line, topic: str, count: int, body: bytes = b"message\n") -
         assert (await line.ask(push_bytes(topic, body))).head.startswith(b"OK ")
 
 
-async def files_follow(line: Line, server: Daemon, left: dict[str, int]) -> None:
-    """The files go a moment after the partitions do."""
-    await until(line, lambda: {t: len(server.log_files(t)) for t in left} == left)
-
-
-async def until(line: Line, holds: Callable[[], bool]) -> None:
-    """Each look is a round trip, to a daemon that does something else meanwhile."""
-    deadline_s = time.monotonic() + HANG_S
-    while not holds():
-        assert time.monotonic() < deadline_s, "it does not come to hold"
-        await line.send(b"PING\r\n")
-        await line.expect(b"OK\r\n")
+def wait_for_files(server: Daemon, left: dict[str, int]) -> None:
+    """Wait until each topic has so many files. They are deleted shortly after the partitions."""
+    wait_until(lambda: {t: len(server.log_files(t)) for t in left} == left)

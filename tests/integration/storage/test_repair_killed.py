@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from logd.offline import integrity
-from logd.storage import disk, recovery
+from logd.storage import recovery
 from tests.integration.storage.corruptions import (
     BESIDE,
     BROKEN,
@@ -23,45 +21,10 @@ from tests.integration.storage.corruptions import (
 )
 from tests.integration.storage.small_log import Files, State, read_files
 from tests.support.byte_sweep import Copy
+from tests.support.killed_calls import is_killed
 from tests.support.long_run import LONG
 
 pytestmark = pytest.mark.usefixtures("no_syncs")
-
-
-class Killed(BaseException):
-    """Not an Exception: nothing on the way may catch it, as nothing catches a kill."""
-
-
-STEPS = ["write_at", "sync", "cut", "drop_cache", "create", "replace", "rename", "remove",
-         "make_directory", "sync_directory"]  # fmt: skip
-
-
-@contextmanager
-def killed_at(step: int, patch: pytest.MonkeyPatch, how: str) -> Iterator[None]:
-    """The process ends before that call of a function of `disk`, behind it, or within a write."""
-    calls = count(1)
-
-    def wrap(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            number = next(calls)
-            if number == step and how == "before":
-                raise Killed
-            if number == step and how == "within" and name == "write_at":
-                file, buffers, position = arguments
-                data = b"".join(buffers)
-                function(file, [data[: len(data) // 2]], position)
-                raise Killed
-            result = function(*arguments)
-            if number == step:
-                raise Killed
-            return result
-
-        return call
-
-    with patch.context() as patching:
-        for name in STEPS:
-            patching.setattr(disk, name, wrap(name, getattr(disk, name)))
-        yield
 
 
 def logs_of(topic_dir: Path) -> Files:
@@ -78,14 +41,7 @@ def run_to_the_end_though_killed(
     next_ = recovery.open_topic("app", copy.directory).state.next
     for step in count(1):
         copy.put(files)
-        with killed_at(step, patch, how):
-            try:
-                work()
-            except Killed:
-                is_killed = True
-            else:
-                is_killed = False
-        if not is_killed:
+        if not is_killed(work, step, how, patch):
             return step
         work()
         assert logs_of(copy.directory) == whole, f"killed {how} step {step}"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from logd.config import load
-from tests.integration.storage.data_dirs import files_follow, fill, until
+from tests.integration.storage.data_dirs import fill, wait_for_files
 from tests.integration.storage.small_log import read_files
-from tests.support.daemon import Daemon, Line, dial, messages, push, running
+from tests.support.daemon import Daemon, Line, dial, messages, push, running, wait_until
 
 
 async def agree(line: Line, server: Daemon, topic: str) -> None:
@@ -65,7 +65,7 @@ async def test_limits_by_default_and_for_single_topics(tmp_path: Path) -> None:
             await fill(line, topic, count, b"m" * 20 + b"\n")
         for topic, left in (("any", 4), ("few-x", 2), ("small", 3), ("young", 1)):
             await line.until("partitions", left, topic)
-        await files_follow(line, server, {"any": 4, "few-x": 2, "small": 3, "young": 1})
+        wait_for_files(server, {"any": 4, "few-x": 2, "small": 3, "young": 1})
         assert len(server.log_files("few-all")) == 6
         for topic in topics:
             await agree(line, server, topic)
@@ -125,7 +125,7 @@ async def test_a_read_under_way_finishes_though_its_partitions_went(tmp_path: Pa
         assert await slow.read_line() == b"BATCHES 0 3 %d" % len(before)
         await fill(line, "app", 3)
         await line.until("first", 3, "app")
-        await files_follow(line, server, {"app": 3})
+        wait_for_files(server, {"app": 3})
         await line.send(b"READ app 0 1\r\n")
         await line.expect(b"ERR out-of-range first=3 next=6\r\n")
         assert deleted_but_open(server)
@@ -142,8 +142,8 @@ async def test_a_partition_that_went_gives_its_space_back(tmp_path: Path) -> Non
         assert (await line.ask(b"READ app 0 3\r\n")).head.startswith(b"BATCHES 0 3 ")
         await fill(line, "app", 3)
         await line.until("first", 3, "app")
-        await files_follow(line, server, {"app": 3})
-        await until(line, lambda: deleted_but_open(server) == [])
+        wait_for_files(server, {"app": 3})
+        wait_until(lambda: deleted_but_open(server) == [])
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
@@ -157,7 +157,7 @@ async def test_first_survives_and_what_is_left_below_it_goes(
         shutil.copytree(directory, aside)
         await fill(line, "app", 3)
         await line.until("first", 3, "app")
-        await files_follow(line, server, {"app": 2})
+        wait_for_files(server, {"app": 2})
         if is_killed:
             server.kill()
         else:
@@ -181,7 +181,7 @@ async def test_ids_survive_retention_and_a_kill(tmp_path: Path) -> None:
             await line.send(push("app", body, f"id=p:{number}"))
             await line.expect(b"OK %d 1\r\n" % number)
         await line.until("first", 3, "app")
-        await files_follow(line, server, {"app": 1})
+        wait_for_files(server, {"app": 1})
         server.kill()
     async with server, dial(server) as line:
         await line.send(push("app", b"0\n", "id=p:0") + push("app", b"x\n", "id=p:1"))

@@ -1,1 +1,1 @@
-"""The HTTP door, by real clients."""
+"""The HTTP listener, with real clients."""

@@ -17,7 +17,7 @@ from logd.batch import LINES, SIZED, compress
 from logd.web.batch_rendering import CACHE_BYTES
 from logd.web.read_threads import CLIENT_SEARCHES
 from logd.wire.requests import Push
-from tests.support.daemon import HANG_S, Daemon, running
+from tests.support.daemon import HANG_S, Daemon, running, wait_until
 from tests.support.delay_probe import DelayProbe
 from tests.support.long_run import LONG
 
@@ -179,9 +179,8 @@ def status(daemon: Daemon, path: str) -> bytes:
 
 def busy(daemon: Daemon) -> None:
     """Wait until as many searches are open as one client may have."""
-    give_up_s = time.monotonic() + HANG_S
-    while status(daemon, "/topics/ab/messages?grep=nothing&limit=1&until=1") != b"503":
-        assert time.monotonic() < give_up_s
+    search = "/topics/ab/messages?grep=nothing&limit=1&until=1"
+    wait_until(lambda: status(daemon, search) == b"503")
 
 
 def test_searches_do_not_hold_up_writes_and_other_reads(slow: Daemon) -> None:
@@ -214,9 +213,7 @@ def test_a_search_ends_when_its_client_goes(slow: Daemon) -> None:
     busy(slow)
     for connection in open_:
         connection.close()
-    give_up_s = time.monotonic() + HANG_S
-    while status(slow, "/topics/ab/messages?grep=b&limit=1") != b"200":
-        assert time.monotonic() < give_up_s
+    wait_until(lambda: status(slow, "/topics/ab/messages?grep=b&limit=1") == b"200")
     wait_until_idle(slow)
     assert "rejected internal" not in slow.log
 
@@ -237,9 +234,7 @@ def test_a_daemon_stops_while_it_searches_one_large_message(daemon: Daemon) -> N
     wait_until_idle(daemon)
     before_s = daemon.cpu_s()
     with connect(daemon, SEARCH):
-        give_up_s = time.monotonic() + HANG_S
-        while daemon.cpu_s() - before_s < 0.5:  # so the search has begun
-            assert time.monotonic() < give_up_s
+        wait_until(lambda: daemon.cpu_s() - before_s > 0.5)  # so the search has begun
         assert daemon.stop() == 0
     assert "could not stop" not in daemon.log
     assert "Traceback" not in daemon.log

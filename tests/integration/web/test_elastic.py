@@ -1,7 +1,7 @@
 """What the official Elasticsearch and OpenSearch clients require of a server.
 
-The clients themselves run elsewhere; these tests check each property that one of them was seen
-to require.
+The clients themselves run in other tests, and the answers to single requests are in
+tests/integration/compatibility.
 """
 
 from __future__ import annotations
@@ -44,39 +44,6 @@ def test_head_of_the_root(curl: Curl) -> None:
     assert (answer.status, answer.headers[PRODUCT], answer.body) == (200, "Elasticsearch", b"")
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/_bulk", b'{"index": {"_index": "web"}}\n{"a": 1}\n'),
-        ("/web/_bulk", b'{"create": {}}\n{"a": 1}\n'),
-        ("/_bulk", b"not a bulk request\n"),
-        ("/_cat/health", None),
-        ("/_cluster/health", None),
-    ],
-)
-def test_every_answer_of_the_elasticsearch_routes_names_the_product(
-    curl: Curl, path: str, body: bytes | None
-) -> None:
-    assert curl(path, *VENDOR, *ACCEPT, body=body).headers[PRODUCT] == "Elasticsearch"
-
-
-def test_other_routes_do_not_name_the_product(curl: Curl) -> None:
-    for path in ("/topics", "/healthz", "/stats", "/openapi.json"):
-        assert PRODUCT not in curl(path).headers
-
-
-def test_one_document_is_one_message(curl: Curl) -> None:
-    """`client.index(index=..., document=...)` sends this."""
-    for offset in range(2):
-        answer = curl("/web/_doc", *JSON, body=b'{"a": 1,\n "b": 2}\n')
-        assert (answer.status, answer.headers[PRODUCT]) == (201, "Elasticsearch")
-        result = answer.json()
-        assert (result["_index"], result["_id"]) == ("web", str(offset))
-        assert result["result"] == "created"
-    stored = curl("/topics/web/messages?format=ndjson").lines()
-    assert [one["message"] for one in stored] == ['{"a": 1,\n "b": 2}'] * 2
-
-
 def test_each_of_many_documents_has_its_result(curl: Curl) -> None:
     """In order, with the offset in its own topic; the response is sent in pieces."""
     actions = [("index", "a"), ("create", "b!"), ("update", "a"), ("delete", "a"), ("index", "-")]
@@ -99,15 +66,6 @@ def test_each_of_many_documents_has_its_result(curl: Curl) -> None:
         else:
             assert (result["status"], "reason" in result["error"]) == (400, True)
     assert curl("/topics/b").json()["next"] == 300
-
-
-def test_a_refresh_has_nothing_to_do(empty: Daemon) -> None:
-    """Clients request one after a bulk request; every stored message can be read already."""
-    for path in ("/_refresh", "/web/_refresh", "/web,app/_refresh"):
-        for method in ("GET", "POST"):
-            answer = Curl(empty)(path, "-X", method, *ACCEPT)
-            assert (answer.status, answer.headers[PRODUCT]) == (200, "Elasticsearch")
-            assert answer.json()["_shards"]["failed"] == 0
 
 
 def test_a_document_is_a_json_object(empty: Daemon) -> None:

@@ -9,13 +9,7 @@ import threading
 from logd import Client
 from logd.batch import reading, scan
 from tests.integration.web.conftest import Curl
-from tests.support.daemon import HANG_S, Daemon
-
-
-def test_the_line_that_everybody_types(curl: Curl) -> None:
-    answer = curl("/log", body=b"PUSH app 12\r\nhello\nworld\n")
-    assert (answer.status, answer.body) == (200, b"OK 0 2\r\n")
-    assert answer.headers["content-length"] == "8"
+from tests.support.daemon import HANG_S, Daemon, wait_until
 
 
 def test_any_number_of_commands(curl: Curl, daemon: Daemon) -> None:
@@ -28,13 +22,6 @@ def test_any_number_of_commands(curl: Curl, daemon: Daemon) -> None:
     assert lines[5000] == b"OK"
     assert lines[5001].startswith(b"BATCHES 4998 2 ")
     assert daemon.stored("app").endswith(b"\n8\n9\n")
-
-
-def test_the_same_bytes_as_over_tcp(curl: Curl, daemon: Daemon) -> None:
-    curl("/log", body=b"PUSH app 12 count=2\r\nhello\nworld\n")
-    answer = curl("/log", body=b"READ app first 10\r\n")
-    stored = daemon.stored("app")
-    assert answer.body == b"BATCHES 0 2 %d\r\n%s" % (len(stored), stored)
 
 
 def test_a_body_that_ends_too_early_stores_nothing_of_its_last_command(curl: Curl) -> None:
@@ -87,8 +74,7 @@ def test_a_read_that_waits(curl: Curl, daemon: Daemon) -> None:
     )
     thread.start()
     with Client(daemon.address) as client:
-        while client.stats("app")["waiting_reads"] == "0":
-            pass
+        wait_until(lambda: client.stats("app")["waiting_reads"] == "1")
         client.push("app", [b"one"])
     thread.join(HANG_S)
     assert got[0].startswith(b"BATCHES 1 1 ")
@@ -98,10 +84,8 @@ def test_a_client_that_goes_while_it_waits_is_forgotten(curl: Curl, daemon: Daem
     curl("/log", body=b"PUSH app\r\nzero\r\n")
     command = curl.command("/log", "--data-binary", "READ app 1 1 wait=60000\n")
     with Client(daemon.address) as client, subprocess.Popen(command) as process:
-        while client.stats("app")["waiting_reads"] == "0":
-            pass
+        wait_until(lambda: client.stats("app")["waiting_reads"] == "1")
         process.terminate()
         process.wait(HANG_S)
-        while client.stats("app")["waiting_reads"] != "0":
-            pass
+        wait_until(lambda: client.stats("app")["waiting_reads"] == "0")
         assert client.stats()["connections"] == "1"

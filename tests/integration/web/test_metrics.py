@@ -13,7 +13,7 @@ from logd.errors import LogdError
 from logd.web.metrics import MAX_TOPICS, OTHER
 from tests.integration.web import shippers
 from tests.integration.web.conftest import Curl
-from tests.support.daemon import Daemon, running
+from tests.support.daemon import Daemon, running, wait_until
 
 Samples = dict[tuple[str, str], float]
 
@@ -42,8 +42,8 @@ def test_counters_are_the_traffic(curl: Curl, daemon: Daemon) -> None:
         assert curl("/topics/app/messages?from=99").status == 416
         with pytest.raises(LogdError):
             client.read("nope", 0)
-        while client.stats()["connections"] != "1":
-            pass  # the last curl has gone, but the daemon need not know it yet
+        # The last curl has gone, but the daemon need not know it yet.
+        wait_until(lambda: client.stats()["connections"] == "1")
         after = samples(curl)
         assert after["logd_topic_stored_messages_total", "app"] == 9
         assert after["logd_topic_stored_messages_total", "web"] == 1

@@ -1,4 +1,7 @@
-"""Every other route, with curl."""
+"""The routes of logd itself, with curl: bodies, queries, events.
+
+The answers to single requests are in tests/integration/compatibility.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import pytest
 
 from logd import Client
 from tests.integration.web.conftest import Curl
-from tests.support.daemon import Daemon
+from tests.support.daemon import Daemon, wait_until
 
 NDJSON = ("-H", "Content-Type: application/x-ndjson")
 JSON = ("-H", "Content-Type: application/json")
@@ -151,13 +154,6 @@ def test_unsupported_methods(empty: Daemon) -> None:
     assert curl("/log", "--head").headers["allow"] == "POST"
 
 
-def test_a_retry_with_an_id_is_stored_once(curl: Curl) -> None:
-    first, again = (curl("/topics/app?id=me:1", body=b"one\n") for _ in range(2))
-    assert first.json() == again.json() == {"offset": 0, "messages": 1}
-    assert curl("/topics/app?id=me:1", body=b"two\n").status == 409
-    assert curl("/topics/app?id=bad", body=b"two\n").status == 400
-
-
 # -- reading ------------------------------------------------------------------------------------
 
 
@@ -165,25 +161,6 @@ def offsets(curl: Curl, query: str) -> list[int]:
     answer = curl(f"/topics/app/messages?format=ndjson&{query}")
     assert answer.status == 200, answer.body
     return [one["offset"] for one in answer.lines()]
-
-
-def test_exactly_what_was_asked_for(curl: Curl, daemon: Daemon) -> None:
-    for start in range(0, 30, 10):
-        push(daemon, "app", *(b"message %d" % n for n in range(start, start + 10)))
-    assert offsets(curl, "") == list(range(30))
-    assert offsets(curl, "from=7&limit=5") == [7, 8, 9, 10, 11]
-    assert offsets(curl, "from=25") == [25, 26, 27, 28, 29]
-    assert offsets(curl, "from=3&until=12") == list(range(3, 12))
-    assert offsets(curl, "from=next") == []
-    assert offsets(curl, "grep=2$") == [2, 12, 22]
-    assert offsets(curl, "grep=2$&limit=2") == [2, 12]
-    assert offsets(curl, "grep=MESSAGE%2015") == []
-    assert offsets(curl, "grep=MESSAGE%2015&case=0") == [15]
-    assert offsets(curl, "from=first&limit=0") == list(range(30))
-    text = curl("/topics/app/messages?from=28")
-    assert (text.headers["content-type"], text.body) == (
-        "text/plain; charset=utf-8", b"message 28\nmessage 29\n",
-    )  # fmt: skip
 
 
 def test_by_time(curl: Curl, daemon: Daemon) -> None:
@@ -200,21 +177,6 @@ def test_by_time(curl: Curl, daemon: Daemon) -> None:
     assert offsets(curl, "since=2100-01-01") == []
 
 
-def test_batches_as_they_are(curl: Curl, daemon: Daemon) -> None:
-    push(daemon, "app", b"a", b"b")
-    answer = curl("/topics/app/messages?from=1", "-H", "Accept: application/vnd.logd.batches")
-    assert answer.body == daemon.stored("app")
-    assert (answer.headers["logd-offset"], answer.headers["logd-messages"]) == ("1", "1")
-
-
-def test_bytes_that_are_no_text(curl: Curl, daemon: Daemon) -> None:
-    push(daemon, "app", b"\xff\xfe", b"two\nlines")
-    first, second = curl("/topics/app/messages", "-H", "Accept: application/x-ndjson").lines()
-    assert first["message_base64"] == "//4="
-    assert second["message"] == "two\nlines"
-    assert curl("/topics/app/messages").body == b"\xff\xfe\ntwo\nlines\n"
-
-
 BAD_QUERIES = [
     "from=x", "from=-1", "from=1_0", "from=1&since=1", "limit=x", "limit=-1", "until=x", "since=x",
     "grep=(", "grep=" + "a" * 1001, "format=xml", "frm=1", "from=%D9%A3", "limit=" + "9" * 5000,
@@ -227,15 +189,6 @@ def test_invalid_queries(curl: Curl, daemon: Daemon) -> None:
         answer = curl(f"/topics/app/messages?{query}")
         assert (answer.status, answer.json()["error"]) == (400, "bad-request"), query
         assert answer.json()["text"]
-
-
-def test_what_is_not_there(curl: Curl, daemon: Daemon) -> None:
-    push(daemon, "app", b"x")
-    for path in ("/topics/nope", "/topics/nope/messages", "/topics/nope/follow"):
-        answer = curl(path)
-        assert (answer.status, answer.json()["error"]) == (404, "not-found")
-    for path in ("/topics/app/messages?from=5", "/topics/app/follow?from=5"):
-        assert (curl(path).status, curl(path).json()["error"]) == (416, "out-of-range")
 
 
 def test_a_pattern_that_would_take_for_ever_elsewhere(curl: Curl, daemon: Daemon) -> None:
@@ -288,8 +241,7 @@ def test_events(curl: Curl, daemon: Daemon) -> None:
         assert [id_ for id_, _ in events(process, 2)] == [2, 3]
         process.terminate()
     with Client(daemon.address) as client:
-        while client.stats("app")["waiting_reads"] != "0":
-            pass
+        wait_until(lambda: client.stats("app")["waiting_reads"] == "0")
 
 
 def test_events_up_to_an_offset_or_a_time(curl: Curl, daemon: Daemon) -> None:
@@ -310,28 +262,13 @@ def test_events_begin_at_the_end(curl: Curl, daemon: Daemon) -> None:
         subprocess.Popen(curl.command("/topics/app/follow", "-N"), stdout=-1) as process,
         Client(daemon.address) as client,
     ):
-        while client.stats("app")["waiting_reads"] == "0":
-            pass
+        wait_until(lambda: client.stats("app")["waiting_reads"] == "1")
         client.push("app", [b"new"])
         assert [(id_, one["message"]) for id_, one in events(process, 1)] == [(1, "new")]
         process.terminate()
 
 
 # -- looking ------------------------------------------------------------------------------------
-
-
-def test_topics_and_stats(curl: Curl, daemon: Daemon) -> None:
-    push(daemon, "app", b"x")
-    push(daemon, "web", b"x", b"y")
-    rows = curl("/topics").json()
-    assert [(row["topic"], row["first"], row["next"], row["partitions"]) for row in rows] == [
-        ("app", 0, 1, 1), ("web", 0, 2, 1),
-    ]  # fmt: skip
-    assert [row["topic"] for row in curl("/topics?glob=w*").json()] == ["web"]
-    assert curl("/topics/web").json()["next"] == 2
-    assert curl("/stats").json()["topics"] == 2
-    assert curl("/healthz").json() == {"ok": True}
-    assert curl("/readyz").json() == {"ready": True, "reasons": []}
 
 
 def test_only_the_own_page_may_send_requests(empty: Daemon) -> None:

@@ -26,7 +26,7 @@ from tests.integration.web.raw_http import (
     status,
     topics,
 )
-from tests.support.daemon import HANG_S, Daemon, messages, running
+from tests.support.daemon import HANG_S, Daemon, messages, running, wait_until
 
 IMPATIENT = ("--http-host", "127.0.0.1:0", "--request-timeout", "1.5s", "--idle-timeout", "20s")
 SLOW = {
@@ -96,9 +96,7 @@ def test_a_client_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
                 client.push("big", [b"x" * 1_000_000])
         with dial(daemon) as connection:
             stuck_read(connection)
-            give_up_s = time.monotonic() + HANG_S
-            while open_connections(daemon) != 1:
-                assert time.monotonic() < give_up_s
+            wait_until(lambda: open_connections(daemon) == 1)
 
 
 def open_connections(daemon: Daemon) -> int:
@@ -122,12 +120,8 @@ def test_connections_past_the_limit(tmp_path: Path) -> None:
         assert b"retry-after" in refused
         for connection in held:
             connection.close()
-        give_up_s = time.monotonic() + HANG_S
-        while (
-            status(answer(daemon, GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")))
-            != 200
-        ):
-            assert time.monotonic() < give_up_s
+        closing = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+        wait_until(lambda: status(answer(daemon, closing)) == 200)
 
 
 def test_bodies_share_the_daemons_memory(tmp_path: Path) -> None:
