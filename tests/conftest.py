@@ -29,17 +29,19 @@ _SHARING = re.compile(
     r"|archive/test_(archive|commands|kills|manifest|round_trip)"
     r"|spark/test_(batch_read|errors|secured|spark_page|stream_kills|stream_read|write))"
 )
+# Files whose tests share something expensive with each other only.
+_FILES = re.compile(r"tests/integration/(cli/test_cli_screen|spark/test_cluster)")
 
 
 class AreaScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """The tests of an area that share something expensive run in one worker, others in any.
+    """Tests of an area or a file that share something expensive run in one worker, others in any.
 
     The groups of xdist have no effect with pytest 9.2: see issue 1386 of pytest-xdist.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if "spark/test_cluster" in nodeid:
-            return "cluster"  # beside the session of the other Spark tests
+        if _FILES.match(nodeid):
+            return nodeid.partition("::")[0]
         return nodeid.split("/")[2] if _SHARING.match(nodeid) else nodeid
 
 
