@@ -120,7 +120,7 @@ def test_the_daemon_is_killed_and_the_spool_gets_full(tmp_path: Path, path: Path
 @pytest.mark.slow
 def test_killed_at_random(daemon: Daemon, tmp_path: Path, path: Path) -> None:
     with Shipper(tmp_path, daemon.address, str(path)) as shipper, Program(path) as program:
-        for _ in range(500 if LONG else 25):
+        for _ in range(500 if LONG else 12):
             shipper.start()
             assert shipper.lives_for(random.uniform(0.2, 0.9)), shipper.log
             shipper.kill()

@@ -25,8 +25,8 @@ pytestmark = [
     pytest.mark.skipif(bool(why_no_logrotate()), reason=why_no_logrotate()),
 ]
 
-ROTATIONS = 200 if LONG else 20
-KILLS = 200 if LONG else 10
+ROTATIONS = 200 if LONG else 10
+KILLS = 200 if LONG else 5
 WAYS = {
     "create": (),
     "compress": ("compress",),
