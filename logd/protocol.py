@@ -17,32 +17,17 @@ from typing import NamedTuple
 
 from logd.batch import JOIN_BYTES, LF, LINES, MAX_NUMBER, NO_ID, SMALL_BYTES, Buffer, count_lf
 from logd.errors import BadRequest, BadTopic, Busy, LogdError, TooLarge, UnknownCommand
-from logd.wire.requests import (
-    COMMANDS,
-    MAX_WAIT_MS,
-    PUSH_OPTIONS,
-    TOPIC_NAME,
-    Mixed,
-    Push,
-    Pushes,
-    Read,
-    RefusedRequest,
-    Request,
-    number,
-    options,
-    pushes,
-    quote,
-    topic_name,
-)
+from logd.wire import requests
+from logd.wire.requests import MAX_WAIT_MS, Push, Pushes, Read, RefusedRequest, Request, pushes
 
 MAX_LINE_BYTES = 1024
 MAX_ONE_LINE_BYTES = 64 * 1024
 _MAX_LIKELY_BYTES = 1 << 20
 
-_PLAIN_PUSH = re.compile(rb"(?i:PUSH) (%s) ([0-9]{1,19})\r?\n" % TOPIC_NAME.encode())
+_PLAIN_PUSH = re.compile(rb"(?i:PUSH) (%s) ([0-9]{1,19})\r?\n" % requests.TOPIC_NAME.encode())
 _PLAIN_READ = re.compile(
     rb"(?i:READ) (%s) ([0-9]{1,18}) ([1-9][0-9]{0,17})"
-    rb"(?: bytes=([0-9]{1,18}))?(?: wait=([0-9]{1,18}))?\r?\n" % TOPIC_NAME.encode()
+    rb"(?: bytes=([0-9]{1,18}))?(?: wait=([0-9]{1,18}))?\r?\n" % requests.TOPIC_NAME.encode()
 )  # as clients write it; any other form is parsed word by word
 _ONE_LINE_LIMIT = f"a one-line message is at most {MAX_ONE_LINE_BYTES} bytes"
 _LENGTH = "the length of a PUSH"
@@ -225,7 +210,7 @@ class Parser:
             at = stop
         if len(turns) < 2:
             return 0
-        out.append(Mixed(runs, turns))
+        out.append(requests.Mixed(runs, turns))
         return at
 
     def _large_plain_push(
@@ -258,8 +243,8 @@ class Parser:
         try:
             if verb == b"PUSH":
                 self._push_command(words[1:], out)
-            elif verb in COMMANDS and not _HTTP.match(line):
-                out.append(COMMANDS[verb](words[1:]))
+            elif verb in requests.COMMANDS and not _HTTP.match(line):
+                out.append(requests.COMMANDS[verb](words[1:]))
             else:
                 raise _unknown(line)
         except LogdError as error:
@@ -270,14 +255,15 @@ class Parser:
             self._one_line_push(words[0], out)
             return
         try:
-            size = number(words[1], _LENGTH) if words else -1
+            size = requests.number(words[1], _LENGTH) if words else -1
         except BadRequest as error:
             raise BadRequest(error.text, closes=True) from None
         if not 0 < size <= self._max_batch_bytes:
             self._refuse_push(self._bad_size(size), size, out)
             return
         try:
-            topic, given = topic_name(words[0]), options(words[2:], PUSH_OPTIONS)
+            topic = requests.topic_name(words[0])
+            given = requests.options(words[2:], requests.PUSH_OPTIONS)
         except LogdError as error:
             self._refuse_push(error, size, out)
             return
@@ -289,7 +275,7 @@ class Parser:
         self._body = bytearray()
         self._state = self._in_one_line
         try:
-            self._push = Push(topic_name(word), b"")
+            self._push = Push(requests.topic_name(word), b"")
         except BadTopic as error:
             self._left, self._state = MAX_ONE_LINE_BYTES + 2, self._dropping_line
             self._refuse(error, out)
@@ -421,5 +407,5 @@ def _plain(topic: str, body: Buffer) -> Request:
 def _unknown(line: bytes) -> UnknownCommand:
     if _HTTP.match(line):
         return UnknownCommand("this port speaks the line protocol, not HTTP")
-    text = f"no command {quote(line.split(b' ')[0])}; HELP lists them"
+    text = f"no command {requests.quote(line.split(b' ')[0])}; HELP lists them"
     return UnknownCommand(text, log_text="")  # the word may be a token sent without AUTH

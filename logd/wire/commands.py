@@ -12,19 +12,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 from logd.batch import Buffer, body_sum, compress, encode_body
 from logd.errors import BadRequest, Internal
+from logd.wire import requests
 from logd.wire.replies import NotLogd, ReceivedReply
-from logd.wire.requests import (
-    MAX_WAIT_MS,
-    Push,
-    Read,
-    Where,
-    cursor_name,
-    push_line,
-    read_line,
-    topic_glob,
-    topic_name,
-    where,
-)
+from logd.wire.requests import MAX_WAIT_MS, Push, Read, Where
 
 T = TypeVar("T")
 
@@ -79,13 +69,13 @@ class CursorInfo(NamedTuple):
 
 def push(push: Push) -> Command[Pushed]:
     checked_topic(push.topic)
-    return Command(push_line(push), push.body, _pushed)
+    return Command(requests.push_line(push), push.body, _pushed)
 
 
 def read(read: Read) -> Command[Batches]:
     wait_ms = min(read.wait_ms, MAX_WAIT_MS)
     topic, at = checked_topic(read.topic), checked_where(read.where)
-    line = read_line(read._replace(topic=topic, where=at, wait_ms=wait_ms))
+    line = requests.read_line(read._replace(topic=topic, where=at, wait_ms=wait_ms))
     return Command(line, b"", _batches, wait_ms)
 
 
@@ -99,7 +89,7 @@ def stats(topic: str | None = None) -> Command[dict[str, str]]:
 
 
 def topics(glob: str = "*") -> Command[list[TopicInfo]]:
-    return Command(b"TOPICS %s\r\n" % topic_glob(_word(glob)).encode(), b"", _topics)
+    return Command(b"TOPICS %s\r\n" % requests.topic_glob(_word(glob)).encode(), b"", _topics)
 
 
 def partitions(topic: str) -> Command[list[PartitionInfo]]:
@@ -125,20 +115,20 @@ def introduction(line: bytes) -> Command[None]:
 
 def checked_topic(topic: str) -> str:
     """The topic name; BadTopic if it is not valid."""
-    return topic_name(_word(topic))
+    return requests.topic_name(_word(topic))
 
 
 def checked_where(at: Where) -> Where:
     """The position; text may be "first", "next", "@<unix ms>" or an offset."""
-    return where(_word(at)) if isinstance(at, str) else at
+    return requests.where(_word(at)) if isinstance(at, str) else at
 
 
 def checked_cursor(name: str) -> str:
-    return cursor_name(_word(name))
+    return requests.cursor_name(_word(name))
 
 
 def checked_producer(name: str) -> str:
-    return cursor_name(_word(name), "producer")
+    return requests.cursor_name(_word(name), "producer")
 
 
 def _word(text: str) -> bytes:
