@@ -26,13 +26,13 @@ from logd.storage.cursor_commits import TopicCursors
 from logd.storage.delete_hooks import RunningHooks
 from logd.storage.disk import SyncFailed, refusal
 from logd.storage.fsync_policy import FsyncPolicy
-from logd.storage.group_commit import GroupCommit, LogPosition
 from logd.storage.producers import Producers
 from logd.storage.readable_range import NewestWrite, ReadableRange, WaitingReaders
 from logd.storage.retention import Expiration
 from logd.storage.scheduler import BackgroundJob, Scheduler
 from logd.storage.single_push import Singles, answer_one
 from logd.storage.topic_files import Opened, TopicFiles
+from logd.storage.topic_sync import LogPosition, TopicSync
 from logd.storage.write_group import PendingPush, WriteGroup
 
 log = logging.getLogger("logd")
@@ -73,7 +73,7 @@ class Topic:
         self._config, self._scheduler = config, scheduler
         self._acks_wait = policy.acks_wait
         self._job = BackgroundJob(scheduler, self._job_ended)
-        self._commits = GroupCommit(scheduler, policy, self._job, self, may_block)
+        self._sync = TopicSync(scheduler, policy, self._job, self, may_block)
         self._expiration = Expiration(config, scheduler, self, running_hooks)
         self.cursors = TopicCursors(policy, config.max_cursors, scheduler, self)
         self._pending: deque[PendingPush] = deque()
@@ -148,7 +148,7 @@ class Topic:
         """Write to this partition from now on; all of it is on disk."""
         self.active = partition
         end = LogPosition(partition.first, partition.size, partition.next, batches)
-        self._commits.start_at(end)
+        self._sync.start_at(end)
         self._partition_began_s = self._scheduler.monotonic_s()
 
     # -- push -----------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class Topic:
         if self.waiting_readers.calls:
             self.waiting_readers.wake(NewestWrite(offset, 1, size, buffers))
         answer_one(client, offset)
-        self._commits.start_when_due()
+        self._sync.start_when_due()
 
     def _take_singles(self) -> None:
         """Queue the single messages like any other push."""
@@ -217,7 +217,7 @@ class Topic:
         self._turn_is_due = False
         if self.singles:
             may_wait = self._acks_wait and not self._pending and not self.closing
-            if may_wait and self._commits.delays(self.singles):
+            if may_wait and self._sync.delays(self.singles):
                 return
             self._take_singles()
         writes = self.ready and bool(self._pending)
@@ -226,7 +226,7 @@ class Topic:
             self.start_job(needed)
         if self._expiration.expired:
             self.start_job(self._expiration.delete)
-        if writes and not needed and not self._commits.must_wait():
+        if writes and not needed and not self._sync.must_wait():
             self._flush()
         if not self._pending:
             self._finish_closing()
@@ -261,12 +261,12 @@ class Topic:
                 push.refused(refused)
             return
         self.producers.commit()
-        if not self._commits.await_sync(pushes):
+        if not self._sync.await_sync(pushes):
             if group.placed:
-                self.publish(self._commits.written, group)
+                self.publish(self._sync.written, group)
             for push in pushes:
                 push.stored()
-        self._commits.start_when_due()
+        self._sync.start_when_due()
 
     def _form_group(self) -> tuple[WriteGroup, list[PendingPush]]:
         """Take as many of the pending pushes as one write may hold."""
@@ -274,7 +274,7 @@ class Topic:
         if len(pending) == 1 and group.add_alone(pending[0]):
             return group, [pending.popleft()]
         max_bytes = min(_GROUP_BYTES, self._config.partition_bytes - self.active.size)
-        max_batches = min(_GROUP_BATCHES, self._commits.room())
+        max_batches = min(_GROUP_BATCHES, self._sync.room())
         return group, group.add_pending(pending, self.producers, max_bytes, max_batches)
 
     def _now_ms(self) -> int:
@@ -289,12 +289,12 @@ class Topic:
         active = self.active
         messages = group.next - active.next
         active.append(group.buffers, group.placed, group.next, group.time_ms)
-        since_s = self._commits.delayed_since_s or self._scheduler.monotonic_s()
+        since_s = self._sync.delayed_since_s or self._scheduler.monotonic_s()
         self._wrote(messages, group.size, len(group.placed), since_s)
-        self._commits.delayed_since_s = 0.0
+        self._sync.delayed_since_s = 0.0
 
     def _wrote(self, messages: int, size: int, batches: int, since_s: float) -> None:
-        active, commits = self.active, self._commits
+        active, commits = self.active, self._sync
         self.stored_messages += messages
         self.stored_bytes += size
         batches += commits.written.batches
@@ -343,7 +343,7 @@ class Topic:
             self.job_failed(error)
 
     def _job_ended(self) -> None:
-        self._commits.start_when_due()
+        self._sync.start_when_due()
         self._turn()
 
     def resume(self) -> None:
@@ -361,7 +361,7 @@ class Topic:
         self._refuse_pending(refusal(error))
 
     def _mark_unclean(self) -> Callable[[], None]:
-        self._files.mark_unclean(self._commits.written)
+        self._files.mark_unclean(self._sync.written)
 
         def finish() -> None:
             self._files.is_marked_unclean = True
@@ -377,12 +377,12 @@ class Topic:
         """Seal the active partition and create the next."""
         old = self.active
         self._truncate_tail()
-        new = self._files.roll(old, self._commits.written)
+        new = self._files.roll(old, self._sync.written)
 
         def finish() -> None:
             now_s = self._scheduler.monotonic_s()
-            written = self._commits.written
-            self._commits.finish(written, now_s, now_s)
+            written = self._sync.written
+            self._sync.finish(written, now_s, now_s)
             old.seal()
             self.readable.add(new)
             self._use_partition(new, written.batches)
@@ -417,7 +417,7 @@ class Topic:
             return
         reason = "removed, replaced or truncated while the daemon was running"
         damage = Damage(partition.first, partition.next, partition.path.name, 0, 0, reason)
-        self.damages, self._has_lost_files, self._commits.is_stopped = (damage,), True, True
+        self.damages, self._has_lost_files, self._sync.is_stopped = (damage,), True, True
         self.singles.is_open = False
         log.error("topic %s is faulted: %s", self.name, damage, extra={"topic": self.name})
         if partition.sealed:
@@ -437,7 +437,7 @@ class Topic:
             self._expiration.check()
 
     def save_first(self) -> None:
-        self._files.save_first(self._commits.synced)
+        self._files.save_first(self._sync.synced)
 
     # -- close ----------------------------------------------------------------------------------
 
@@ -460,11 +460,11 @@ class Topic:
             return
 
         def work() -> Callable[[], None]:
-            end = self._commits.written
+            end = self._sync.written
             self._truncate_tail()
             self._files.close(self.active, end)
             now_s = self._scheduler.monotonic_s()
-            return lambda: self._commits.finish(end, now_s, now_s)
+            return lambda: self._sync.finish(end, now_s, now_s)
 
         def done(finish: Any, error: BaseException | None) -> None:
             self._finish_job(finish, error)
@@ -487,8 +487,8 @@ class Topic:
             "damages": len(self.damages),
             **self._expiration.stats(),
             "fsync": self._config.fsync,
-            "unsynced_batches": self._commits.unsynced,
-            "waiting_pushes": len(self._pending) + len(self.singles) + self._commits.awaiting,
+            "unsynced_batches": self._sync.unsynced,
+            "waiting_pushes": len(self._pending) + len(self.singles) + self._sync.awaiting,
             "waiting_reads": len(self.waiting_readers.calls),
             "producers": len(self.producers),
             "clock_behind_ms": self.clock_behind_ms,

@@ -27,7 +27,7 @@ from logd.net.large_bodies import LargeBodyReceiver
 from logd.net.large_replies import HIGH_BYTES, BufferedSender, SendfileSender
 from logd.net.long_poll import LongPoll
 from logd.net.replies import OK_ONE, MixedRun, MixedSlot, PushSlot, ReplyEncoder, encode_head
-from logd.net.request_input import RequestInput
+from logd.net.request_turns import RequestTurns
 from logd.net.tls import is_secure, peer_address
 from logd.protocol import Budget
 from logd.service import BatchesReply, ErrorReply, OkReply, Reply, Service
@@ -92,7 +92,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         self.write, self.unwritten_bytes = transport.write, transport.get_write_buffer_size
         self.client = client
         max_batch_bytes = self._service.config.max_batch_bytes
-        self.input = RequestInput(self, max_batch_bytes, self._owner.budget, authorizer)
+        self.input = RequestTurns(self, max_batch_bytes, self._owner.budget, authorizer)
         self._owner.open.add(self)
 
     # -- called by the event loop ---------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from logd.net.request_input import RequestInput
+from logd.net.request_turns import RequestTurns
 from logd.protocol import MAX_LINE_BYTES
 
 # Shared by all connections: the loop fills one and passes it on before it serves another socket.
@@ -21,7 +21,7 @@ _spare = bytearray()  # room for one large push; if none arrives, the next conne
 
 class LargeBodyReceiver(asyncio.BufferedProtocol):
     def __init__(
-        self, connection: asyncio.Protocol, input_: RequestInput, feed: Callable[[memoryview], None]
+        self, connection: asyncio.Protocol, input_: RequestTurns, feed: Callable[[memoryview], None]
     ) -> None:
         self._connection, self._input, self._feed = connection, input_, feed
         self._parser = input_.parser

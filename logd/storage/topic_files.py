@@ -28,10 +28,10 @@ from logd.partition import Partition
 from logd.storage import disk
 from logd.storage.checkpoint import Checkpoint, CheckpointState
 from logd.storage.cursors import CursorFile
-from logd.storage.group_commit import LogPosition
 from logd.storage.index import Index
 from logd.storage.producers import Producers
 from logd.storage.readable_range import ReadableRange
+from logd.storage.topic_sync import LogPosition
 
 FORMAT = 1
 HIDDEN = ".new-"

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from logd.net.large_bodies import LargeBodyReceiver
-from logd.net.request_input import RequestInput
+from logd.net.request_turns import RequestTurns
 from logd.protocol import Budget
 
 LARGE = 1 << 20
@@ -15,7 +15,7 @@ LARGE = 1 << 20
 
 class Connection:
     def __init__(self) -> None:
-        self.input = RequestInput(cast(Any, self), 16 << 20, Budget(64 << 20), None)
+        self.input = RequestTurns(cast(Any, self), 16 << 20, Budget(64 << 20), None)
         self.input.parser.likely_bytes = LARGE
         self.copied: list[bytes] = []
         self.kept: list[memoryview] = []

@@ -29,7 +29,7 @@ class RequestReceiver(Protocol):
     def remove_routes(self) -> None: ...
 
 
-class RequestInput:
+class RequestTurns:
     def __init__(
         self,
         connection: RequestReceiver,

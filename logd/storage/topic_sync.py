@@ -50,7 +50,7 @@ class SyncedTopic(Protocol):
     def turn_soon(self) -> None: ...
 
 
-class GroupCommit:
+class TopicSync:
     def __init__(
         self,
         scheduler: Scheduler,
