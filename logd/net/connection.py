@@ -169,7 +169,10 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         if self.input.unparsed:
             self._control_reading()
             self._parse_soon()
-        self._update_route()
+        if self.input.parser.repeatable is None:
+            self.route = None
+        else:
+            self._update_route()
         if self._can_switch_receiver and self._expects_large_body(len(data)):
             self._can_switch_receiver = False
             self._transport.pause_reading()
@@ -235,6 +238,11 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         """Start the requests in the queue that can start now."""
         if self._is_advancing or self.is_closing:
             return
+        if not (
+            self.queue or self.input.unparsed or self.is_read_paused or self.is_write_paused
+            or self._has_eof or self.is_ending or self._owner.is_stopping
+        ):  # fmt: skip
+            return  # after most replies there is nothing to do
         self._is_advancing = True
         if self.queue:
             self._begin_turn()
@@ -353,14 +361,19 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         """Send the reply to the command that holds the connection."""
         if self.is_closing:
             return
-        if isinstance(reply, BatchesReply) and reply.slices:
-            self._send_large(reply)
-            return
-        if isinstance(reply, ErrorReply):
-            self._service.rejection_log.note(reply.error, self.client)
-        self._send(self._owner.encoder.encode(reply))
+        if isinstance(reply, BatchesReply):
+            if reply.slices:
+                self._send_large(reply)
+                return
+            closes, data = False, self._owner.encoder.batches(reply)
+        else:
+            if isinstance(reply, ErrorReply):
+                self._service.rejection_log.note(reply.error, self.client)
+            closes = isinstance(reply, (OkReply, ErrorReply)) and reply.closes
+            data = self._owner.encoder.encode(reply)
+        self._send(data)
         self.is_held = False
-        if isinstance(reply, OkReply | ErrorReply) and reply.closes:
+        if closes:
             self._close_gently()
         else:
             self.advance()

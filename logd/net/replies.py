@@ -20,6 +20,7 @@ from logd.wire.requests import Mixed, Pushes
 
 OK = b"OK\r\n"
 OK_PAIR = b"OK %d %d\r\n"  # offset and messages of a push, or offset and lag of a cursor
+_BATCHES = b"BATCHES %d %d %d\r\n"
 OK_ONE = b"OK %d 1\r\n"  # a push of one message; `logd._native.answer` writes the same
 
 
@@ -32,7 +33,7 @@ class ReplyEncoder:
     def encode(self, reply: Reply) -> bytes:
         match reply:
             case BatchesReply():
-                return self._batches(reply)
+                return self.batches(reply)
             case ErrorReply(error):
                 return error.line()
             case CursorInfo(offset, lag):
@@ -46,14 +47,17 @@ class ReplyEncoder:
             case TableReply(rows):
                 return _text("".join([" ".join(map(str, row)) + "\n" for row in rows]).encode())
 
-    def _batches(self, reply: BatchesReply) -> bytes:
-        if self._last[0] is not reply:
-            self._last = reply, b"".join([encode_head(reply), *reply.buffers])
-        return self._last[1]
+    def batches(self, reply: BatchesReply) -> bytes:
+        """The hot path: small replies to READ."""
+        last, data = self._last
+        if last is not reply:
+            data = b"".join([_BATCHES % reply[:3], *reply.buffers])
+            self._last = reply, data
+        return data
 
 
 def encode_head(reply: BatchesReply) -> bytes:
-    return b"BATCHES %d %d %d\r\n" % (reply.offset, reply.messages, reply.size)
+    return _BATCHES % reply[:3]
 
 
 def _text(data: bytes) -> bytes:

@@ -74,12 +74,14 @@ class RequestTurns:
 
     def _parse(self, data: bytes | memoryview) -> int:
         """Take the requests in `data`. Returns the number of bytes at its end that are left."""
-        if not self.is_authenticated:
+        if self.authorizer is not None and not self.authorizer.is_known:
             return self._parse_lines(bytes(data))
         feed = self.parser.feed_large if isinstance(data, memoryview) else self.parser.feed
         requests = feed(data, _TURN_REQUESTS)  # type: ignore[arg-type]
         left = self.parser.unparsed_bytes
-        self.take(requests, len(data) - left)
+        if self.authorizer is not None:
+            requests = self._authorize(requests, self.authorizer)
+        self._connection.receive(requests, len(data) - left)
         return left
 
     def _parse_lines(self, data: bytes) -> int:
