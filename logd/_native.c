@@ -355,7 +355,7 @@ static PyMethodDef methods[] = {
     {"count", count, METH_O, "count(buffer) -> how many LF it holds"},
     {"split", split, METH_O, "split(buffer) -> its lines, each without its LF"},
     {"sizes", sizes, METH_O,
-     "sizes(buffer) -> how many sizes its first line holds, where that ends, and their sum; None if it is no such line"},
+     "sizes(buffer) -> how many sizes its first line holds, where that ends, and their sum; None if the line has another form"},
     {"elements", elements, METH_VARARGS,
      "elements(array, at, most) -> where up to so many elements of a JSON array start and end, and where the next one "
      "starts: 0 if there is none, -1 if the array does not end"},

@@ -169,7 +169,7 @@ def scan(
             base, view = position, memoryview(read(position, min(window_bytes, end - position)))
             header = parse_header(view)
         if header is None:
-            raise DamagedBatch("no sound batch header", position)
+            raise DamagedBatch("no valid batch header", position)
         size = header.head_size + header.size
         if size > end - position:
             raise DamagedBatch("a batch that runs past the end", position)
@@ -221,7 +221,7 @@ def inflate(body: Buffer, limit_bytes: int) -> bytes:
         inflater = zstandard.ZstdDecompressor(max_window_size=1 << 27)
         return inflater.decompress(body, max_output_size=limit_bytes, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise BadRequest(f"the body is not one sound zstd frame: {error}") from None
+        raise BadRequest(f"the body is not one valid zstd frame: {error}") from None
 
 
 def inflate_to_store(body: Buffer, limit_bytes: int) -> bytes:
@@ -230,7 +230,7 @@ def inflate_to_store(body: Buffer, limit_bytes: int) -> bytes:
     not be enough: it does not detect an empty frame after the first, which the other rejects."""
     content = inflate(body, limit_bytes)
     if max(len(body), len(content)) > INFLATE_BYTES and not _is_read_in_steps(body, len(content)):
-        raise BadRequest("the body is not one sound zstd frame: it cannot be inflated in steps")
+        raise BadRequest("the body is not one valid zstd frame: it cannot be inflated in steps")
     return content
 
 

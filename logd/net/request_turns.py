@@ -49,7 +49,7 @@ class RequestTurns:
 
     @property
     def repeatable(self) -> RepeatablePush | None:
-        """The last push, if its like may use the fast path: allowed, and nothing followed it."""
+        """The last push, if more of its kind may use the fast path: allowed, nothing after it."""
         push = self.parser.repeatable
         if push is None or self.unparsed:
             return None

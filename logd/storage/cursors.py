@@ -111,8 +111,8 @@ def decode(data: bytes) -> Decoded:
     is_whole = head is not None and whole >= count
     reason = ""
     if not is_whole or end < len(data):
-        place = f"line {whole + 2} is not sound" if end < len(data) else "lines are missing"
-        reason = place if head else "its first line is not sound"
+        place = f"line {whole + 2} is not valid" if end < len(data) else "lines are missing"
+        reason = place if head else "its first line is not valid"
     is_lost = bool(lost) or len(cursors) < count
     return Decoded(
         cursors, number, end, is_lost, reason, bool(reason) and is_whole and sound_to == end

@@ -87,7 +87,7 @@ def read_layout(
     """The id of a topic, its checkpoint, the first offsets of its partitions, and their damage."""
     topic_id, damages = read_meta(directory)
     if state is None:
-        damages.append(Damage(0, 0, CHECKPOINT, 0, 0, "neither of its slots is sound"))
+        damages.append(Damage(0, 0, CHECKPOINT, 0, 0, "neither of its slots is valid"))
         state = CheckpointState(clean=False)
     firsts = partition_firsts(directory, state)
     return topic_id, state, firsts, damages + _missing_files(firsts, state)

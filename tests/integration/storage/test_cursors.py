@@ -239,7 +239,7 @@ def test_check_and_repair(directory: Path) -> None:
         for command in (["check"], ["repair"], ["repair", "--dry-run", "--accept-loss"]):
             ran = log_cli(*command, "--data-dir", data)
             assert "cursors bytes 0 to" in ran.out, ran
-            assert "line 5 is not sound" in ran.out
+            assert "line 5 is not valid" in ran.out
             assert ran.code == (0 if "--dry-run" in command else 3)
     logs = {path: path.read_bytes() for path in directory.glob("*.log")}
     checkpoint = (directory / "checkpoint").read_bytes()
@@ -280,7 +280,7 @@ def test_a_repair_of_both_the_log_and_the_cursors(directory: Path) -> None:
 async def test_a_daemon_says_what_is_lost(directory: Path) -> None:
     spoil(directory)
     async with running(directory.parents[2]) as server, dial(server) as line:
-        assert "WARNING topic app: cursors: line 5 is not sound" in server.log
+        assert "WARNING topic app: cursors: line 5 is not valid" in server.log
         reply = await line.ask(b"CURSOR app d\r\n")
         assert reply.head.startswith(b"ERR faulted cursor d is unknown and may have been")
         assert (await line.ask(b"CURSOR app c\r\n")).head == b"OK 2 28"
