@@ -33,6 +33,10 @@ class Mounted:
     def mount(self) -> None:
         raise NotImplementedError
 
+    def reserve(self, size: int) -> None:
+        """Let the ballast have this much: however fast others write, `make_room` frees it."""
+        (self.place / _BALLAST).write_bytes(b"x" * size)
+
     def fill(self) -> None:
         """Leave no room: a ballast file takes all of it."""
         with (self.place / _BALLAST).open("ab", buffering=0) as ballast:
@@ -72,7 +76,24 @@ class Ext4(Mounted):
         _run("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096", *journal, str(self._image))
 
     def mount(self) -> None:
+        self._leave_devices_in_use()
         _run("mount", "-t", "ext4", "-o", self._options, str(self._image), str(self.place))
+
+    def _leave_devices_in_use(self) -> None:
+        """Go on with a copy while a mount namespace of another test still has the file system.
+
+        A namespace begins with a copy of all mounts. Until it ends the image is mounted there, and
+        another mount of the image would be of the same file system, with the power still cut.
+        """
+        for device in _loop_devices(self._image):
+            fd = os.open(device, os.O_RDONLY)
+            try:
+                os.fsync(fd)  # as the last unmount does
+            finally:
+                os.close(fd)
+            copy = self._image.with_suffix(".copy")
+            _run("cp", "--sparse=always", str(self._image), str(copy))
+            copy.replace(self._image)
 
     def crash(self, daemon: TracedDaemon) -> None:
         """Cut the power under the daemon, and give what is left of the files back to it.
@@ -104,6 +125,16 @@ class Tmpfs(Mounted):
 
     def mount(self) -> None:
         _run("mount", "-t", "tmpfs", "-o", f"size={self._size_kib}k", "tmpfs", str(self.place))
+
+
+def _loop_devices(image: Path) -> list[Path]:
+    """The devices whose file is the image."""
+    found = []
+    for backing_file in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):  # a device without a file now
+            if backing_file.read_text().rstrip("\n") == str(image):
+                found.append(Path("/dev", backing_file.parts[3]))
+    return found
 
 
 def why_no_loop_mount(directory: Path) -> str:

@@ -25,6 +25,8 @@ from tests.support.long_run import LONG
 
 Make = Callable[..., TracedDaemon]
 DISK_THREADS = 8  # of the daemon
+_DISK_KIB = 8 << 10
+_RESERVED_BYTES = 6 << 20  # thousands of pushes of each writer
 _NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
@@ -35,13 +37,10 @@ def disk(
     """A small disk of either kind."""
     if reason := why_not(request.param):
         pytest.skip(reason)
-    made = Tmpfs(tmp_path / "disk", 512) if request.param == "tmpfs" else _small_ext4(tmp_path)
-    with made:
-        yield made
-
-
-def _small_ext4(tmp_path: Path) -> Ext4:
-    return Ext4(tmp_path / "disk", size_kib=1024)
+    place = tmp_path / "disk"
+    is_tmpfs = request.param == "tmpfs"
+    with Tmpfs(place, _DISK_KIB) if is_tmpfs else Ext4(place, size_kib=_DISK_KIB) as mounted:
+        yield mounted
 
 
 @contextmanager
@@ -67,6 +66,7 @@ def test_a_disk_gets_full_under_load(
         partition_bytes=partition_bytes,
     ).start()
     ledger = Ledger(random.Random(7))
+    disk.reserve(_RESERVED_BYTES)
     with ledger.load(daemon):
         ledger.wait_stored(2)
         disk.fill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import secrets
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -95,6 +96,25 @@ def test_more_files_than_are_in_memory_can_be_read_at_once(
         with daemon.start().client() as client:
             got = client.read("app", 0, 30)
         assert messages(bytes(got.data)) == [b"%d" % n for n in range(30)]
+
+
+def test_a_crash_while_another_mount_namespace_has_the_disk(
+    tmp_path: Path, make_daemon: Callable[..., TracedDaemon]
+) -> None:
+    """Other tests make such namespaces. What was acknowledged with `always` is there."""
+    with Ext4(tmp_path / "disk") as image:
+        daemon = make_daemon(image.place / "data", fsync="always").start()
+        with daemon.client() as client:
+            client.push("app", [b"kept"])
+        command = ["unshare", "--mount", "sh", "-c", "echo made; read end"]
+        with subprocess.Popen(command, stdin=-1, stdout=-1) as namespace:
+            assert namespace.stdout is not None
+            assert namespace.stdout.readline() == b"made\n"
+            image.crash(daemon)
+            with daemon.start().client() as client:
+                assert read_all(client, "app").messages == [b"kept"]
+            assert daemon.stop() == 0
+            namespace.communicate()
 
 
 def _wait_topic_synced(client: Client, topic: str) -> None:
