@@ -13,7 +13,7 @@
 
 FROM debian:bookworm-slim AS build
 
-# The compiler builds the C module that makes large pushes faster.
+# The compiler builds the modules that make the daemon faster.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends python3-venv python3-dev gcc libc6-dev \

@@ -11,12 +11,14 @@ SPARK_READY := $(VENV)/spark-ready
 ARCHIVE_READY := $(VENV)/archive-ready
 FUZZ_READY := $(VENV)/fuzz-ready
 DATA ?= data
+# A module that is compiled has a file of types.
+TYPES := $(wildcard logd/*.pxd logd/*/*.pxd)
 
 # Most tests wait for a process, a socket or a disk, so more of them run than there are cores. Tests that share
 # something expensive, a Spark session or a browser, run in one worker: see tests/conftest.py.
 # Tests that measure are marked `alone` and run after the others, one by one; pytest exits with 5 if there are none.
 WORKERS ?= 5
-PYTEST := $(BIN)/pytest -rs
+PYTEST := $(BIN)/pytest -rfEs
 define run_tests
 	$(PYTEST) -n $(WORKERS) -m 'not alone' $(1)
 	$(PYTEST) -m alone $(1) || test $$? -eq 5
@@ -34,7 +36,7 @@ RABBITMQ := rabbitmq-server erlang-base erlang-asn1 erlang-crypto erlang-eldap e
 BENCH ?=
 
 .PHONY: help run test check generate unit integration clients storage faults web security browser operations spark archive \
-	fuzz test-faults test-fuzz mutations bench bench-document packages shippers bench-packages browser-packages \
+	fuzz test-faults test-fuzz test-uncompiled mutations bench bench-document packages shippers bench-packages browser-packages \
 	operations-packages spark-packages archive-packages fuzz-packages java constraints clean
 
 help:
@@ -45,13 +47,14 @@ help:
 	@echo "make generate      write the blocking client modules that are generated from asyncio sources"
 	@echo "make test-faults   run the long fault tests: thousands of kills and crashes"
 	@echo "make test-fuzz     run a million random inputs over TCP, over HTTP and in the files; SEED=n repeats a run"
+	@echo "make test-uncompiled   run the tests of the guarantees without compiled modules"
 	@echo "make mutations     remove safety measures from a copy, one at a time, and verify that a test fails"
 	@echo "make bench   run the benchmark, compared with other programs; takes 20 minutes"
 	@echo "make bench-document   write the results of the last benchmark into docs/benchmarks.md"
 	@echo "make clean   remove the environment and all build products, but not the data"
 
 # What logd itself needs, and nothing else. Compiled modules are rebuilt when their sources have changed.
-$(RUN_READY): pyproject.toml constraints.txt logd/_native.c $(wildcard logd/*/*.pxd) logd/storage/single_push.py logd/client/message_append.py
+$(RUN_READY): pyproject.toml constraints.txt logd/_native.c $(TYPES) $(TYPES:.pxd=.py)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "logd needs Python 3.11 or later; $(PYTHON) is older. Try: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || ./packages.sh python3-venv
@@ -159,9 +162,13 @@ test-faults: $(READY) packages archive-packages
 test-fuzz: $(READY) fuzz-packages
 	LOGD_LONG=1 LOGD_SEED=$(SEED) $(PYTEST) --timeout 0 -s tests/integration/fuzz
 
+# The tests behind docs/guarantees.md without any compiled module, in a copy that has only source.
+test-uncompiled: $(READY) packages
+	$(BIN)/python -m tests.uncompiled
+
 # Remove safety measures from a copy of the code, one at a time; the named test must fail.
 mutations: $(ARCHIVE_READY) packages java
-	$(BIN)/python tests/mutations.py
+	$(BIN)/python -m tests.mutations
 
 # Debian packages for the tests. Tests whose packages cannot be installed are skipped with a message.
 packages:

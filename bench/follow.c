@@ -5,7 +5,7 @@
  * before. Two latencies are taken from the moment at which it was sent: to the acknowledgement, and to each
  * follower. The topic must be new: its messages are counted from 0.
  *
- * Three kinds of servers: `logd` (READ with wait=), `redis` (XREAD BLOCK), and `echo`, a bare one that
+ * Three kinds of servers: `logd` (FOLLOW), `redis` (XREAD BLOCK), and `echo`, a bare one that
  * acknowledges and hands every message on to all other connections without being asked. Without followers an
  * echo's acknowledgement is the shortest round trip that its event loop can make.
  */
@@ -74,17 +74,18 @@ static void push(void) {
     send_whole(lines[0]->fd, request, at + bytes + (kind == REDIS ? 2 : 0));
 }
 
-static void ask_for_next(struct line *line) {
+static void start_stream(struct line *line) {
+    char text[LINE_BYTES];
+    int bytes = snprintf(text, sizeof text, "FOLLOW %s %llu\r\n", topic, (unsigned long long)line->next);
+    send_whole(line->fd, text, (size_t)bytes);
+}
+
+static void ask_for_next(struct line *line) { /* behind the last one it has had */
     char text[LINE_BYTES], id[32];
-    int bytes = 0;
-    if (kind == LOGD)
-        bytes = snprintf(text, sizeof text, "READ %s %llu 1000 wait=60000\r\n", topic, (unsigned long long)line->next);
-    else if (kind == REDIS) { /* behind the last one it has had */
-        snprintf(id, sizeof id, "1-%llu", (unsigned long long)line->next - 1);
-        bytes = snprintf(text, sizeof text,
+    snprintf(id, sizeof id, "1-%llu", (unsigned long long)line->next - 1);
+    int bytes = snprintf(text, sizeof text,
                          "*6\r\n$5\r\nXREAD\r\n$5\r\nBLOCK\r\n$5\r\n60000\r\n$7\r\nSTREAMS\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n",
                          strlen(topic), topic, strlen(id), id);
-    }
     send_whole(line->fd, text, (size_t)bytes);
 }
 
@@ -175,7 +176,7 @@ static void hear(struct line *line) {
     line->buffered = bytes - done;
     if (line->buffered == BUFFER_BYTES) die("a reply longer than the buffer");
     memmove(line->buffer, line->buffer + done, line->buffered);
-    if (heard && !is_pusher && kind != ECHO) ask_for_next(line);
+    if (heard && !is_pusher && kind == REDIS) ask_for_next(line);
 }
 
 static void start_counting(uint64_t *start_ns) {
@@ -251,7 +252,8 @@ static void open_all(void) {
     while (!all_heard()) hear(lines[0]);
     for (unsigned i = 1; i <= followers; i++) {
         lines[i] = open_line();
-        if (kind != ECHO) ask_for_next(lines[i]);
+        if (kind == LOGD) start_stream(lines[i]);
+        if (kind == REDIS) ask_for_next(lines[i]);
     }
 }
 

@@ -1,3 +1,4 @@
+from mmap import mmap
 from typing import TypeVar
 
 from logd.batch import Buffer
@@ -13,4 +14,18 @@ def one_push(data: bytes, prefix: bytes, most: int, /) -> bytes | None: ...
 def pushes(
     data: bytes, at: int, prefix: bytes, most: int, room: int, /
 ) -> tuple[list[Buffer], int]: ...
+def mixed_pushes(
+    data: bytes, at: int, end: int, most: int, prefixes: list[bytes], bodies: list[list[Buffer]],
+    turns: bytearray, /,
+) -> int: ...  # fmt: skip
+def ok_lines(turns: bytes, offsets: list[int], /) -> bytes: ...
+def deliver(sockets: list[int], data: bytes, /) -> list[tuple[int, int]]: ...
 def answer(sockets: list[int], offset: int, /) -> list[tuple[int, int]]: ...
+def header(
+    offset: int, messages: int, size: int, time_ms: int, enc: str, sum_: str, id_: str = "-",
+    more: str = "", /,
+) -> bytes: ...  # fmt: skip
+def one_read(data: bytes, prefix: bytes, /) -> tuple[int, int] | None: ...
+def send_batches(
+    socket: int, file: int, index: Buffer | mmap, offset: int, messages: int, next: int, end: int, /
+) -> int | tuple[int, bytes] | None: ...

@@ -43,12 +43,22 @@ _MAX_WINDOW_BYTES = 1 << 31  # a decoder takes no more memory than the declared 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 Buffer = bytes | bytearray | memoryview
+body_sum: Callable[[Buffer], str] = xxh3_64_hexdigest
 
 try:
     from logd import _native
 
     count_lf, split_lines, read_sizes = _native.count, _native.split, _native.sizes
+    encode_header = _native.header
 except (ImportError, AttributeError):  # installed without a compiler
+
+    def encode_header(
+        offset: int, messages: int, size: int, time_ms: int, enc: str, sum_: str,
+        id_: str = NO_ID, more: str = "", /,
+    ) -> bytes:  # fmt: skip
+        """`more` is fields that this version does not know, each followed by a space."""
+        head = f"BATCH {offset} {messages} {size} {time_ms} {enc} {sum_} {id_} {more}".encode()
+        return head + f"{xxh32_hexdigest(head)}\r\n".encode()
 
     def count_lf(buffer: Buffer, /) -> int:
         return bytes(buffer).count(b"\n")
@@ -102,19 +112,6 @@ class ScannedBatch(NamedTuple):
     @property
     def end(self) -> int:
         return self.position + self.header.head_size + self.header.size
-
-
-def body_sum(body: Buffer) -> str:
-    return xxh3_64_hexdigest(body)
-
-
-def encode_header(
-    offset: int, messages: int, size: int, time_ms: int, enc: str, sum_: str, id_: str = NO_ID,
-    more: str = "",
-) -> bytes:  # fmt: skip
-    """`more` is fields that this version does not know, each followed by a space."""
-    head = f"BATCH {offset} {messages} {size} {time_ms} {enc} {sum_} {id_} {more}".encode()
-    return head + f"{xxh32_hexdigest(head)}\r\n".encode()
 
 
 def parse_header(data: Buffer, at: int = 0) -> Header | None:

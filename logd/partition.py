@@ -1,3 +1,4 @@
+# cython: language_level=3, annotation_typing=False
 """One partition file and its index: append, look up, slice, seal.
 
 Always: up to `size` the file consists of valid batches without gaps; `size`, `next` and
@@ -42,8 +43,8 @@ class Partition:
         self.size = 0
         self.max_time_ms = 0
         self.sealed = False
-        self._file: File | None = None
-        self._index: Index | None = None
+        self.open_file: File | None = None  # None: opened again when it is needed
+        self.open_index: Index | None = None  # the same
         self._saved_entries = 0
         self._is_damaged = False
         self._is_read_only = False
@@ -54,8 +55,8 @@ class Partition:
     def create(cls, directory: Path, first: int) -> Partition:
         """A new, empty, active partition. The caller syncs the directory."""
         partition = cls(directory, first)
-        partition._file = disk.create(partition.path)
-        partition._index = Index()
+        partition.open_file = disk.create(partition.path)
+        partition.open_index = Index()
         return partition
 
     @classmethod
@@ -72,7 +73,7 @@ class Partition:
     def open_active(cls, directory: Path, first: int) -> Partition:
         """A partition to append to. The caller describes its content with `load`."""
         partition = cls(directory, first)
-        partition._file = File(partition.path, os.O_RDWR)
+        partition.open_file = File(partition.path, os.O_RDWR)
         return partition
 
     @classmethod
@@ -84,22 +85,22 @@ class Partition:
 
     def load(self, index: Index, size: int, next_: int, max_time_ms: int) -> None:
         """Set the content of an active partition. All of `index` is in the index file."""
-        self._index, self._saved_entries = index, len(index)
+        self.open_index, self._saved_entries = index, len(index)
         self.size, self.next, self.max_time_ms = size, next_, max_time_ms
 
     # -- content --------------------------------------------------------------------------------
 
     @property
     def file(self) -> File:
-        if self._file is None:
-            self._file = (BlockingFile if self._is_read_only else File)(self.path)
-        return self._file
+        if self.open_file is None:
+            self.open_file = (BlockingFile if self._is_read_only else File)(self.path)
+        return self.open_file
 
     @property
     def index(self) -> Index:
-        if self._index is None:
-            self._index = self._mapped_index() or self._rebuilt_index()
-        return self._index
+        if self.open_index is None:
+            self.open_index = self._mapped_index() or self._rebuilt_index()
+        return self.open_index
 
     @property
     def min_time_ms(self) -> int:
@@ -113,12 +114,12 @@ class Partition:
 
     def use_partial_index(self, index: Index, size: int) -> None:
         """Read this damaged, sealed partition with an index that skips the damage."""
-        self._index, self._is_damaged = index, True
+        self.open_index, self._is_damaged = index, True
         self.size = size
 
     def is_in_place(self) -> bool:
         """Is the file still there, not replaced or truncated? One system call, on any thread."""
-        return disk.is_in_place(self.path, self._file, self.size)
+        return disk.is_in_place(self.path, self.open_file, self.size)
 
     def release(self) -> None:
         """Close the descriptor and the index map; both are opened again when they are needed."""
@@ -127,7 +128,7 @@ class Partition:
 
     def close(self) -> None:
         """Close it. Replies that are being sent keep the file open."""
-        self._file = self._index = self._found = None
+        self.open_file = self.open_index = self._found = None
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -136,7 +137,7 @@ class Partition:
     ) -> None:
         """Write whole batches in one call; `placed` has the offset and the size of each. If it
         fails, none of them is stored, and `truncate` must be called."""
-        file, index, recent = self._file, self._index, self._recent
+        file, index, recent = self.open_file, self.open_index, self._recent
         assert file is not None and index is not None  # noqa: PT018  it is active
         disk.write_at(file, buffers, self.size)
         position = self.size
@@ -251,7 +252,7 @@ class Partition:
             try:
                 return ask(self.index)
             except BadIndex:
-                self._index = self._rebuilt_index()
+                self.open_index = self._rebuilt_index()
         try:
             return ask(self.index)
         except BadIndex as error:

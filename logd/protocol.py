@@ -18,11 +18,21 @@ from typing import NamedTuple
 from logd.batch import JOIN_BYTES, LF, LINES, MAX_NUMBER, NO_ID, SMALL_BYTES, Buffer, count_lf
 from logd.errors import BadRequest, BadTopic, Busy, LogdError, TooLarge, UnknownCommand
 from logd.wire import requests
-from logd.wire.requests import MAX_WAIT_MS, Push, Pushes, Read, RefusedRequest, Request, pushes
+from logd.wire.requests import (
+    MAX_WAIT_MS,
+    Push,
+    Pushes,
+    Read,
+    RefusedRequest,
+    Request,
+    mixed_pushes,
+    pushes,
+)
 
 MAX_LINE_BYTES = 1024
 MAX_ONE_LINE_BYTES = 64 * 1024
 _MAX_LIKELY_BYTES = 1 << 20
+_MAX_MIXED_TOPICS = 256  # of one request
 
 _PLAIN_PUSH = re.compile(rb"(?i:PUSH) (%s) ([0-9]{1,19})\r?\n" % requests.TOPIC_NAME.encode())
 _PLAIN_READ = re.compile(
@@ -78,13 +88,14 @@ class Parser:
         self._left = 0  # missing bytes of the body, or bytes to drop
         self.begun = 0
         self.repeatable: RepeatablePush | None = None
+        self.repeatable_read: str | None = None  # the topic of a plain READ followed by nothing
         self.likely_bytes = 0  # the next body's, if the last one was large
         self.unparsed_bytes = 0  # at the end of the last piece: feed them again
 
     def feed(self, data: bytes, most: int = MAX_NUMBER) -> list[Request]:
         """The requests that `data` completes. After `most` of them the parser stops, and
         `unparsed_bytes` is the number of bytes at the end of `data` that it has not parsed."""
-        self.repeatable = None
+        self.repeatable = self.repeatable_read = None
         begins = not self.unfinished
         if self._rest:
             data, self._rest = self._rest + data, b""
@@ -131,6 +142,8 @@ class Parser:
         match = _PLAIN_READ.match(data, at)
         if match is not None:
             topic, where, messages, max_bytes, wait_ms = match.groups()
+            if match.end() == len(data):
+                self.repeatable_read = topic.decode()
             out.append(
                 Read(
                     topic.decode(), int(where), int(messages),
@@ -188,29 +201,23 @@ class Parser:
         Returns where they end; 0 if there are fewer than two.
         """
         end = min(len(data), at + JOIN_BYTES)
-        known: dict[bytes, tuple[str, int]] = {}
-        runs: dict[str, list[Buffer]] = {}
-        turns: list[str] = []
-        while start := data.find(b"\n", at, end) + 1:
-            line = data[at:start]
-            if line not in known:
-                match = _PLAIN_PUSH.fullmatch(line)
-                if match is None or not 0 < int(match[2]) <= self._max_batch_bytes:
-                    break
-                known[line] = match[1].decode(), int(match[2])
-            topic, size = known[line]
-            stop = start + size
-            if stop > end or data.find(b"\n", start, stop) != stop - 1:
+        topics, prefixes, turns = list[str](), list[bytes](), bytearray()
+        bodies: list[list[Buffer]] = []
+        while len(topics) < _MAX_MIXED_TOPICS:
+            match = _PLAIN_PUSH.match(data, at)
+            if match is None or (topic := match[1].decode()) in topics:
                 break
-            if topic in runs:
-                runs[topic].append(data[start:stop])
-            else:
-                runs[topic] = [data[start:stop]]
-            turns.append(topic)
-            at = stop
+            known = len(turns)
+            topics.append(topic)
+            prefixes.append(data[at : match.start(2)])
+            bodies.append([])
+            at = mixed_pushes(data, at, end, self._max_batch_bytes, prefixes, bodies, turns)
+            if len(turns) == known:  # not a single message
+                del topics[-1], bodies[-1]
+                break
         if len(turns) < 2:
             return 0
-        out.append(requests.Mixed(runs, turns))
+        out.append(requests.Mixed(dict(zip(topics, bodies, strict=True)), bytes(turns)))
         return at
 
     def _large_plain_push(
@@ -219,7 +226,7 @@ class Parser:
         """What a plain push with its body is, and where it ends."""
         start, end = match.end(), match.end() + int(match[2])
         out: list[Request] = []
-        self.repeatable = None
+        self.repeatable = self.repeatable_read = None
         self.begun += 1
         if end - start <= self._max_batch_bytes:
             out.append(_plain(match[1].decode(), data[start:end]))

@@ -41,7 +41,17 @@ from logd.store import Store
 from logd.topic import Topic
 from logd.wire import requests
 from logd.wire.commands import CursorInfo, PartitionInfo, TopicInfo
-from logd.wire.requests import Commit, Cursor, Push, Pushes, Read, RefusedRequest, Request, Tail
+from logd.wire.requests import (
+    Commit,
+    Cursor,
+    Follow,
+    Push,
+    Pushes,
+    Read,
+    RefusedRequest,
+    Request,
+    Tail,
+)
 from logd.wire.text import counted
 
 SMALL_REPLY_BYTES = 64 * 1024  # read into memory; larger replies are sent from the files
@@ -96,6 +106,9 @@ class Requester(Protocol):
     def reply(self, reply: Reply) -> None: ...
     def wait_for_messages(self, topic: Topic, offset: int, read: Read) -> None:
         """`topic` ends at `offset`: reply when it has more messages or the wait time is over."""
+
+    def follow(self, topic: Topic, offset: int, request: Follow) -> None:
+        """Send batches from `offset` on as they are stored."""
 
 
 class Service:
@@ -174,6 +187,8 @@ class Service:
                 request = self._tail(request)
             if isinstance(request, Read):
                 self.read(request, requester)
+            elif isinstance(request, Follow):
+                self._follow(request, requester)
             elif isinstance(request, Commit):
                 self._commit(request, requester)
             else:
@@ -197,10 +212,9 @@ class Service:
                 return
             requester.reply(self._read_now(topic, offset, read))
         except NotCached as cold:
-            self._warm(cold, read, requester, tries)
+            self._warm(cold, partial(self.read, read), requester, tries)
         except DamagedBatch as error:
-            reason = f"first={topic.readable.first} next={topic.readable.next} {error.text}"
-            self.reject(Faulted(reason), requester)
+            self._reject_damage(error, topic, requester)
         except (LogdError, OSError) as error:
             self.reject(refusal(error), requester)
 
@@ -223,11 +237,21 @@ class Service:
         limit = self.config.max_reply_bytes
         return limit if read.max_bytes is None else max(1, min(read.max_bytes, limit))
 
-    def count_read(self, size: int) -> None:
-        self.counters["reads"] += 1
+    def count_read(self, size: int, replies: int = 1) -> None:
+        self.counters["reads"] += replies
         self.counters["read_bytes"] += size
 
-    def _warm(self, cold: NotCached, read: Read, requester: Requester, tries: int) -> None:
+    def _reject_damage(self, error: DamagedBatch, topic: Topic, requester: Requester) -> None:
+        reason = f"first={topic.readable.first} next={topic.readable.next} {error.text}"
+        self.reject(Faulted(reason), requester)
+
+    def _warm(
+        self,
+        cold: NotCached,
+        again: Callable[[Requester, int], None],
+        requester: Requester,
+        tries: int,
+    ) -> None:
         def done(_: Any, error: BaseException | None) -> None:
             if error is not None:
                 self.reject(refusal(error), requester)
@@ -235,9 +259,22 @@ class Service:
                 error = Internal("the page cache evicts the data before it can be sent; retry")
                 self.reject(error, requester)
             else:
-                self.read(read, requester, tries + 1)
+                again(requester, tries + 1)
 
         self.scheduler.offload(cold.warm, done)
+
+    def _follow(self, request: Follow, requester: Requester, tries: int = 0) -> None:
+        try:
+            topic = self.store.topic(request.topic)
+            offset = topic.readable.resolve(request.where)
+        except NotCached as cold:
+            self._warm(cold, partial(self._follow, request), requester, tries)
+        except DamagedBatch as error:
+            self._reject_damage(error, topic, requester)
+        except (LogdError, OSError) as error:
+            self.reject(refusal(error), requester)
+        else:
+            requester.follow(topic, offset, request)
 
     def _tail(self, tail: Tail) -> Read:
         view = self.store.topic(tail.topic).readable

@@ -1,3 +1,4 @@
+# cython: language_level=3, annotation_typing=False
 """One topic: its log, and the pushes that are written to it in groups.
 
 Runs on the thread of the event loop. Work that may wait for a disk (create, roll, sync, delete,
@@ -43,9 +44,13 @@ NO_ROOM = "the disk has less free space than min-free-bytes; nothing was stored"
 STOPPING = "the daemon is stopping; reconnect in a moment"
 
 
-class Topic:
-    _single_stored_at_s = 0.0  # when any topic last stored a single message at once
+class LastSingle:
+    """When any topic last stored a single message at once."""
 
+    at_s = 0.0
+
+
+class Topic:
     def __init__(
         self,
         name: str,
@@ -173,27 +178,32 @@ class Topic:
         """The first single message since the last turn. If the daemon is idle it is stored at once.
         Otherwise others get the rest of the turn to join it, and to share its sync."""
         now_s = self._scheduler.monotonic_s()
-        is_idle = self._came_alone and now_s - Topic._single_stored_at_s > _QUIET_S
+        is_idle = self._came_alone and now_s - LastSingle.at_s > _QUIET_S
         if not is_idle or self._turn_is_due or self._acks_wait:
             self.turn_soon()
             return
-        is_busy = (
-            self._job.is_running or self._pending or self._expiration.expired or self._tail_is_dirty
-        )
-        if is_busy or not (self.ready and self.has_room) or self._job_before_write() is not None:
-            self._turn()
-        else:
+        if self._may_store_single():
             self._store_single(now_s)
-        Topic._single_stored_at_s = self._scheduler.monotonic_s()
+        else:
+            self._turn()
+        LastSingle.at_s = self._scheduler.monotonic_s()
+
+    def _may_store_single(self) -> bool:
+        """Is one single message all that is pending, and can it be written and acknowledged now?"""
+        return (
+            len(self.singles) == 1 and self.ready and self.has_room
+            and not (self._pending or self._acks_wait or self._tail_is_dirty)
+            and not (self._job.is_running or self._expiration.expired)
+            and self._job_before_write() is None
+        )  # fmt: skip
 
     def _store_single(self, now_s: float) -> None:
-        """The same as a turn for one message, without a group and a pending push: on an idle
-        daemon each object and each call costs far more than on a busy one."""
+        """The same as a turn for one message, without a group and a pending push."""
         body, client = self.singles.take_one()
         active, time_ms = self.active, self._now_ms()
         offset = active.next
-        header = encode_header(offset, 1, len(body), time_ms, LINES, body_sum(body))
-        buffers, size = [header, body], len(header) + len(body)
+        data = encode_header(offset, 1, len(body), time_ms, LINES, body_sum(body)) + body
+        buffers, size = [data], len(data)
         try:
             active.append(buffers, ((offset, size),), offset + 1, time_ms)
         except OSError as error:
@@ -215,6 +225,11 @@ class Topic:
     def _turn(self) -> None:
         """Write what is pending, unless a job has to come first."""
         self._turn_is_due = False
+        if self._may_store_single():
+            self._came_alone = True
+            self._store_single(self._scheduler.monotonic_s())
+            self._finish_closing()
+            return
         if self.singles:
             may_wait = self._acks_wait and not self._pending and not self.closing
             if may_wait and self._sync.delays(self.singles):
@@ -317,7 +332,7 @@ class Topic:
         """Make everything up to `end` readable, and wake readers with the group if that is all."""
         first = self.readable.next
         self.readable.set_end(end.next, end.position)
-        if self.waiting_readers.calls:
+        if self.waiting_readers.calls and end.next > first:  # a roll publishes nothing new
             newest = None
             if group is not None and group.first == first:
                 newest = NewestWrite(first, end.next - first, group.size, group.buffers)
@@ -396,7 +411,7 @@ class Topic:
         """Why nothing can be written."""
         if self.closing:
             return ShuttingDown(STOPPING)
-        damage = (*self.readable.damages, *self.damages)[0]
+        damage = next(iter(self.readable.damages or self.damages))
         remedy = "stop the daemon and run log-cli repair"
         if self._has_lost_files:
             remedy = "read what is still readable, then restart the daemon"
@@ -489,7 +504,8 @@ class Topic:
             "fsync": self._config.fsync,
             "unsynced_batches": self._sync.unsynced,
             "waiting_pushes": len(self._pending) + len(self.singles) + self._sync.awaiting,
-            "waiting_reads": len(self.waiting_readers.calls),
+            "waiting_reads": self.waiting_readers.reads,
+            "followers": self.waiting_readers.followers,
             "producers": len(self.producers),
             "clock_behind_ms": self.clock_behind_ms,
             **self.cursors.stats(self.readable.next),

@@ -7,12 +7,14 @@ The long runs draw others each time.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
+import logd
 from tests.support.long_run import LONG
 
 settings.register_profile(
@@ -33,6 +35,20 @@ _SHARING = re.compile(
 _FILES = re.compile(r"tests/integration/(cli/test_cli_screen|spark/test_cluster)")
 
 
+def _stale_modules() -> list[str]:
+    """Compiled modules that are not those of the current source."""
+    package = Path(logd.__file__).parent
+    compiled = [
+        (path, path.with_name(path.name.partition(".")[0])) for path in package.rglob("*.so")
+    ]
+    return [
+        path.name
+        for path, module in compiled
+        for source in (module.with_suffix(".py"), module.with_suffix(".c"))
+        if source.exists() and source.stat().st_mtime > path.stat().st_mtime
+    ]
+
+
 class AreaScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Tests of an area or a file that share something expensive run in one worker, others in any.
 
@@ -46,6 +62,8 @@ class AreaScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if stale := _stale_modules():
+        raise pytest.UsageError(f"older than their sources, run make check: {', '.join(stale)}")
     config.pluginmanager.import_plugin("tests.support.survivals")
 
 

@@ -1,7 +1,7 @@
 """Take one safety measure at a time out of the code, and see that a named test notices.
 
-    python tests/mutations.py            all of them, in a copy of the tree
-    python tests/mutations.py roll       those with this in their name
+    python -m tests.mutations            all of them, in a copy of the tree
+    python -m tests.mutations roll       those with this in their name
 
 Each mutation is a piece of a file, what stands there instead, and the test that has to fail. The
 test is first run on the unchanged copy, where it must pass: a test that cannot pass proves nothing.
@@ -9,15 +9,15 @@ test is first run on the unchanged copy, where it must pass: a test that cannot 
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1]
+from tests.support.source_copy import copy_tree, environment
+
+SMALL_READS = "tests/integration/storage/test_small_reads.py::"
 ORDER = "tests/integration/faults/test_call_order.py::"
 OUT_OF_PLACE = "tests/integration/storage/test_files_out_of_place.py::"
 BACKUP_MODEL = "tests/unit/test_backup_model.py"
@@ -386,11 +386,30 @@ MUTATIONS = [
              "tests/integration/protocol/test_singles.py::"
              "test_what_comes_behind_a_single_message_is_stored_behind_it"),
     Mutation("topic: a single message is written behind what a failed write left", "logd/topic.py",
-             "self._expiration.expired or self._tail_is_dirty", "self._expiration.expired",
+             "self._acks_wait or self._tail_is_dirty", "self._acks_wait",
              SINGLE + "test_a_full_disk"),
     Mutation("topic: a single message is answered before it can be read", "logd/topic.py",
              "        self.readable.set_end(offset + 1, active.size)\n", "",
              SINGLE + "test_files_and_statistics_are_those_of_a_turn"),
+    Mutation("small read: of a partition that has expired", "logd/storage/single_read.py",
+             "if not readable.first <= offset < readable.next or",
+             "if not offset < readable.next or",
+             SMALL_READS + "test_offsets_outside_the_topic_are_left_to_the_usual_way"),
+    Mutation("small read: a body is taken for a READ", "logd/protocol.py",
+             "        self.repeatable = self.repeatable_read = None\n        begins",
+             "        self.repeatable = None\n        begins",
+             "tests/unit/test_small_read_sessions.py::test_every_split"),
+    Mutation("small read: with the rights of another token", "logd/net/request_turns.py",
+             "self.authorizer is None or self.authorizer.may_read(topic)", "True",
+             "tests/unit/test_small_read_sessions.py::test_another_token_has_its_own_rights"),
+    Mutation("follow: rights of the moment it was parsed", "logd/net/connection.py",
+             "    if isinstance(checked, RefusedRequest):\n                    self._service",
+             "    if False:\n                    self._service",
+             "tests/unit/test_follow.py"
+             "::test_rights_are_checked_again_when_the_start_was_read_from_the_disk"),
+    Mutation("small read: of what is not synced", "logd/storage/single_read.py",
+             "min(messages, readable.next - offset)", "min(messages, partition.next - offset)",
+             SMALL_READS + "test_nothing_is_shown_before_it_is_synced"),
     Mutation("topic: with always, a file without a name is enough", "logd/storage/topic_sync.py",
              "        if not topic.active.is_in_place():\n            return lambda",
              "        if False:\n            return lambda",
@@ -496,7 +515,7 @@ MUTATIONS = [
 def main() -> None:
     wanted = [m for m in MUTATIONS if not sys.argv[1:] or sys.argv[1] in m.name]
     with tempfile.TemporaryDirectory() as name:
-        tree = copy_tree(Path(name) / "logd")
+        tree = copy_tree(Path(name) / "logd", native=True)
         sound = {test: passes(tree, test) for test in sorted({m.test for m in wanted})}
         survivors = [m.name for m in wanted if not (sound[m.test] and is_noticed(tree, m))]
     print(f"\n{len(wanted) - len(survivors)} of {len(wanted)} mutations were noticed")
@@ -505,26 +524,13 @@ def main() -> None:
     sys.exit(bool(survivors))
 
 
-def copy_tree(target: Path) -> Path:
-    """The files git knows of, and the compiled module."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"],
-        cwd=ROOT, check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    compiled = [str(path.relative_to(ROOT)) for path in ROOT.glob("logd/**/*.so")]
-    for name in [*listed.stdout.splitlines(), *compiled]:
-        if (ROOT / name).is_file():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target / name)
-    return target
-
-
 def passes(tree: Path, test: str) -> bool:
-    """Run one test in the copy; what it starts runs the copy's code too."""
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    """Run one test in the copy."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", test]
     try:
-        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=300)
+        done = subprocess.run(
+            command, cwd=tree, env=environment(tree), capture_output=True, timeout=300
+        )
     except subprocess.TimeoutExpired:
         return False
     return done.returncode == 0

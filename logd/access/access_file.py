@@ -52,7 +52,7 @@ class Grant:
                 self._check("write", topic)
             case requests.Commit(topic=topic, offset=None):
                 self._check("admin", topic)
-            case requests.Read() | requests.Tail() | requests.Partitions():
+            case requests.Read() | requests.Tail() | requests.Follow() | requests.Partitions():
                 self._check("read", request.topic)
             case requests.Cursor() | requests.Commit():
                 self._check("read", request.topic)

@@ -39,6 +39,10 @@ class Authorizer:
                     break
         return out
 
+    def may_read(self, topic: str) -> bool:
+        """With the newest token."""
+        return self._access is None or (self._grant is not None and self._grant.may("read", topic))
+
     def _admitted(self, request: Request) -> Request:
         if isinstance(request, Auth) and self._access is not None:
             previous, self._grant = self._grant, self._access.of_token(request.token)

@@ -121,7 +121,10 @@ class Client(ClientCommands):
             raise
 
     def receive(self) -> Any:
-        """The result of the oldest command that was sent; raises the LogdError of an ERR reply."""
+        """The result of the oldest command that was sent; raises the LogdError of an ERR reply.
+
+        A stream is due until it has raised: each call returns its next reply.
+        """
         connection = self._connected()
         command = self._due.popleft()
         if command.wait_ms and self.timeout_s is not None:
@@ -129,7 +132,10 @@ class Client(ClientCommands):
         try:
             reply = self._reply(connection)
             if isinstance(reply, ReceivedReply):
-                return command.answer(reply)
+                answer = command.answer(reply)
+                if command.is_stream:
+                    self._due.appendleft(command)  # until it ends
+                return answer
         except BaseException as error:
             if isinstance(error, LogdError):
                 raise

@@ -36,8 +36,9 @@ class Reader(ReadLoop):
     everything is processed, or None; then only that is saved.
 
     After `patience_s` without a reply (None: never) it fails; before each retry `on_trouble` is
-    called with the error. On a Client that it was given it does not reconnect and does not ask
-    ahead. A reader that has failed raises the same error again.
+    called with the error. A follower uses FOLLOW, unless it has `until_ms` or the server is too old
+    for it. On a Client that it was given it does not reconnect, does not ask ahead, and follows
+    with repeated reads. A reader that has failed raises the same error again.
     """
 
     def __init__(

@@ -23,18 +23,28 @@ from logd.access.authorization import Authorizer
 from logd.access.connection_limits import AdmittedConnection
 from logd.batch import LINES
 from logd.errors import LogdError, ShuttingDown
+from logd.net.follow import Follower
 from logd.net.large_bodies import LargeBodyReceiver
 from logd.net.large_replies import HIGH_BYTES, BufferedSender, SendfileSender
 from logd.net.long_poll import LongPoll
 from logd.net.replies import OK_ONE, MixedRun, MixedSlot, PushSlot, ReplyEncoder, encode_head
 from logd.net.request_turns import RequestTurns
 from logd.net.tls import is_secure, peer_address
+from logd.partition import Slice
 from logd.protocol import Budget
-from logd.service import BatchesReply, ErrorReply, OkReply, Reply, Service
+from logd.service import (
+    SMALL_REPLY_BYTES,
+    BatchesReply,
+    ErrorReply,
+    OkReply,
+    Reply,
+    Service,
+)
+from logd.storage import single_read
 from logd.storage.single_push import SinglePushConnection
 from logd.storage.write_group import CheckedBatch
 from logd.topic import Topic
-from logd.wire.requests import Mixed, Push, Pushes, Read, RefusedRequest, Request
+from logd.wire.requests import Follow, Mixed, Push, Pushes, Read, RefusedRequest, Request
 
 _MAX_IN_FLIGHT_BYTES = 2 << 20  # of unanswered pushes
 _SLOT_BYTES = 500  # of memory per unanswered push, besides its body
@@ -73,7 +83,9 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         self._is_turn_due = False
         self._unsent: list[bytes] = []  # replies to pushes, some while others are unanswered
         self._is_flush_due = False
+        self._single_reads: single_read.SingleReads | None = None
         self._long_poll: LongPoll | None = None
+        self._follower: Follower | None = None
         self._sender: Sender | None = None
         self._is_advancing = False
         self._has_eof = False
@@ -134,6 +146,9 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         if self._long_poll is not None:
             self._long_poll.end()
             self._long_poll = None
+        if self._follower is not None:
+            self._follower.close()
+            self._follower = None
         if self._sender is not None:
             self._sender.close()
             self._sender = None
@@ -157,6 +172,8 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         self.is_active = True
         if self._sender is not None:
             self._sender.resume()
+        if self._follower is not None:
+            self._follower.proceed()
         self.advance()
 
     # -- requests -------------------------------------------------------------------------------
@@ -167,12 +184,14 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         self.reserve_single_slot()
         self.input.feed(data)
         if self.input.unparsed:
+            self._end_stream_before_queue()
             self._control_reading()
             self._parse_soon()
         if self.input.parser.repeatable is None:
             self.route = None
         else:
             self._update_route()
+        self.reads = self._reads_of(self.input.repeatable_read)
         if self._can_switch_receiver and self._expects_large_body(len(data)):
             self._can_switch_receiver = False
             self._transport.pause_reading()
@@ -194,6 +213,19 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         else:
             self.add_route(push.prefix, push.max_bytes, topic.singles)
 
+    def _reads_of(self, name: str | None) -> single_read.SingleReads | None:
+        """The fast path of small reads that follow. Only if the parser has nothing unfinished:
+        otherwise a body could be taken for a READ."""
+        if name is None or self.socket_fd < 0 or not single_read.IS_AVAILABLE:
+            return None
+        if self._single_reads is None or self._single_reads.topic != name:
+            topic = self._service.store.topics.get(name)
+            if topic is None or self._service.config.max_reply_bytes < SMALL_REPLY_BYTES:
+                return None
+            counters = self._service.counters
+            self._single_reads = single_read.SingleReads(name, topic.readable, counters)
+        return self._single_reads
+
     def receive(self, requests: list[Request], size: int) -> None:
         """Start these requests, or queue them after those that wait."""
         self.is_active = True
@@ -207,6 +239,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
             self._in_flight_bytes += size + _SLOT_BYTES * len(requests)
         if self.queue or self._in_flight_bytes > _MAX_IN_FLIGHT_BYTES:
             self._control_reading()
+            self._end_stream_before_queue()
 
     def _start(self, request: Request) -> bool:
         """Start a request, unless one before it has to be answered first."""
@@ -219,9 +252,9 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         elif isinstance(request, Mixed):
             mixed = MixedSlot(self, request)
             self.slots.append(mixed)
-            for topic, bodies in request.runs.items():
+            for number, (topic, bodies) in enumerate(request.runs.items()):
                 run = Pushes(topic, bodies, None)
-                self._service.push(run, MixedRun(mixed, run))
+                self._service.push(run, MixedRun(mixed, number, run))
         elif isinstance(request, Push):
             slot = PushSlot(self, _UNCHECKED)
             self.slots.append(slot)
@@ -251,6 +284,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
                 self.queue.popleft()
         self._is_advancing = False
         if not self.is_closing:
+            self._end_stream_before_queue()
             self._control_reading()
             self._parse_soon()
             self._close_if_done()
@@ -363,7 +397,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
             return
         if isinstance(reply, BatchesReply):
             if reply.slices:
-                self._send_large(reply)
+                self.send_slices(encode_head(reply), reply.slices)
                 return
             closes, data = False, self._owner.encoder.batches(reply)
         else:
@@ -378,17 +412,20 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         else:
             self.advance()
 
-    def _send_large(self, reply: BatchesReply) -> None:
+    def send_slices(self, head: bytes, slices: tuple[Slice, ...]) -> None:
         if self._sender is None:
             self._sender = self._make_sender(self._transport, self._large_reply_sent)
             if self.is_write_paused:
                 self._sender.pause()
-        self._sender.send(encode_head(reply), reply.slices)
+        self._sender.send(head, slices)
 
     def _large_reply_sent(self) -> None:
-        self.is_held = False
         self.is_active = True
-        self.advance()
+        if self._followed is not None and self._follower is not None:
+            self._follower.sent()
+        else:
+            self.is_held = False
+            self.advance()
 
     def wait_for_messages(self, topic: Topic, offset: int, read: Read) -> None:
         if not self.is_closing:
@@ -400,14 +437,52 @@ class Connection(SinglePushConnection, asyncio.Protocol):
     def _waiting_read(self) -> Read | None:
         return self._long_poll.read if self._long_poll is not None else None
 
+    # -- following ------------------------------------------------------------------------------
+
+    def follow(self, topic: Topic, offset: int, request: Follow) -> None:
+        if not self.is_closing:
+            if self.input.authorizer is not None:  # its rights may have changed since it was parsed
+                checked = self.input.authorizer.admit_again([request, *self.queue])[0]
+                if isinstance(checked, RefusedRequest):
+                    self._service.reject(checked.error, self)
+                    return
+            if self._follower is None:
+                self._follower = Follower(self, self._service, self._owner.encoder)
+            self._follower.begin(topic, offset, request)
+
+    @property
+    def _followed(self) -> Follow | None:
+        return self._follower.request if self._follower is not None else None
+
+    def _end_stream_before_queue(self) -> None:
+        """The next command ends a stream."""
+        if self._followed is not None and (self.queue or self.input.unparsed):
+            assert self._follower is not None
+            self._follower.end()
+
+    def end_stream(self, last: bytes) -> None:
+        self._send(last)
+        self._service.scheduler.soon(self._stream_ended)  # a client may send many FOLLOWs at once
+
+    def _stream_ended(self) -> None:
+        if not self.is_closing:
+            self.is_held = False
+            self.advance()
+
     # -- timeouts, reload, end ------------------------------------------------------------------
 
     def check(self, now_s: float) -> None:
         """Once per second: abort the connection if it is idle or slow for too long."""
         config, parser = self._service.config, self.input.parser
+        if self._follower is not None and self._follower.is_idle and not parser.unfinished:
+            self._active_at_s = self._unfinished_since_s = now_s
+            return
         if self._sender is not None and self._sender.has_sent:
             self.is_active, self._sender.has_sent = True, False
-        if self.is_active or self.slots or self.has_single or self._waiting_read is not None:
+        is_waiting = self._waiting_read is not None or (
+            self._follower is not None and self._follower.is_idle
+        )
+        if self.is_active or self.slots or self.has_single or is_waiting:
             self.is_active, self._active_at_s = False, now_s
         if not parser.unfinished or parser.begun != self._unfinished or self.is_read_paused:
             self._unfinished, self._unfinished_since_s = parser.begun, now_s
@@ -419,21 +494,30 @@ class Connection(SinglePushConnection, asyncio.Protocol):
 
     def reauthorize(self) -> None:
         """The access file was reloaded: check again what has not been executed yet."""
+        self._single_reads = None
         self.remove_routes()
         if not self.input.reauthorize(self._service):
             self.end()
             return
         if self.input.authorizer is None:
             return
-        read = self._waiting_read
-        if read is not None:
-            self.queue.appendleft(read)
+        held = self._waiting_read or self._followed
+        if held is not None:
+            self.queue.appendleft(held)
         self.queue = deque(self.input.authorizer.admit_again(self.queue))
-        if read is not None:
+        if held is not None:
             checked = self.queue.popleft()
-            if isinstance(checked, RefusedRequest) and self._long_poll is not None:
-                self._long_poll.end()
-                self._service.reject(checked.error, self)
+            if isinstance(checked, RefusedRequest):
+                self._refuse_held(checked.error)
+
+    def _refuse_held(self, error: LogdError) -> None:
+        """The right to read was revoked during a READ that waits or a FOLLOW."""
+        if self._followed is not None and self._follower is not None:
+            self._service.counters["refused"] += 1
+            self._follower.end(error)
+        elif self._long_poll is not None:
+            self._long_poll.end()
+            self._service.reject(error, self)
 
     def stop(self) -> None:
         """The daemon is stopping: reject the requests that have not started."""
@@ -443,6 +527,8 @@ class Connection(SinglePushConnection, asyncio.Protocol):
         if not self.is_closing:
             self._transport.pause_reading()
             self.is_read_paused = True
+            if self._follower is not None:
+                self._follower.end()
             self.advance()
 
     def is_finished(self) -> bool:
@@ -452,6 +538,8 @@ class Connection(SinglePushConnection, asyncio.Protocol):
     def end(self) -> None:
         """Close the connection. An incomplete reply must not look like a complete one."""
         self.is_closing = True
+        if self._follower is not None:
+            self._follower.close()  # the transport may be open until the client has read its reply
         if self._sender is not None and self._sender.is_sending:
             self._transport.abort()
         else:

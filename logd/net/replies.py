@@ -8,15 +8,26 @@ refused, and then informs its connection. Imports no sockets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from itertools import count, repeat
 from typing import Protocol
 
+from logd.batch import Buffer
 from logd.errors import LogdError
 from logd.service import BatchesReply, ErrorReply, OkReply, Reply, StatsReply, TableReply, TextReply
 from logd.storage.write_group import CheckedBatch
 from logd.wire.commands import CursorInfo
 from logd.wire.requests import Mixed, Pushes
+
+try:
+    from logd._native import ok_lines
+except ImportError:  # installed without a compiler
+
+    def ok_lines(turns: bytes, offsets: list[int], /) -> bytes:
+        """OK for each turn: the offsets of a run, whose number the turn is, increase by one."""
+        runs = [map(OK_ONE.__mod__, count(offset)) for offset in offsets]
+        return b"".join([next(runs[run]) for run in turns])
+
 
 OK = b"OK\r\n"
 OK_PAIR = b"OK %d %d\r\n"  # offset and messages of a push, or offset and lag of a cursor
@@ -51,9 +62,13 @@ class ReplyEncoder:
         """The hot path: small replies to READ."""
         last, data = self._last
         if last is not reply:
-            data = b"".join([_BATCHES % reply[:3], *reply.buffers])
+            data = encode_batches(*reply[:4])
             self._last = reply, data
         return data
+
+
+def encode_batches(offset: int, messages: int, size: int, buffers: Sequence[Buffer]) -> bytes:
+    return b"".join([_BATCHES % (offset, messages, size), *buffers])
 
 
 def encode_head(reply: BatchesReply) -> bytes:
@@ -109,38 +124,56 @@ class PushSlot:
 class MixedSlot:
     """Interleaved pushes to several topics: answered when the last topic has answered."""
 
-    __slots__ = ("_mixed", "_replies", "connection", "holds", "reply")
+    __slots__ = ("_missing", "_mixed", "_offsets", "_refusals", "connection", "holds", "reply")
 
     def __init__(self, connection: SlotOwner, mixed: Mixed) -> None:
         self.connection = connection
         self.reply: bytes | None = None
         self.holds = False
         self._mixed = mixed
-        self._replies: dict[str, Iterator[bytes]] = {}
+        self._missing = len(mixed.runs)  # topics that have not answered
+        self._offsets = [0] * self._missing
+        self._refusals: dict[int, bytes] = {}
 
-    def settle(self, topic: str, replies: Iterator[bytes]) -> None:
-        """A topic has answered: `replies` are those to its pushes, in order."""
-        self._replies[topic] = replies
-        if len(self._replies) == len(self._mixed.runs):
-            of = self._replies
-            self.reply = b"".join([next(of[topic]) for topic in self._mixed.turns])
+    def stored(self, run: int, offset: int) -> None:
+        self._offsets[run] = offset
+        self._settle()
+
+    def refused(self, run: int, error: LogdError, count: int) -> None:
+        self._refusals[run] = error.line()
+        self.connection.refused(error, count)
+        self._settle()
+
+    def _settle(self) -> None:
+        self._missing -= 1
+        if not self._missing:
+            self.reply = self._lines()
             self.connection.answered(self)
+
+    def _lines(self) -> bytes:
+        turns, offsets, refusals = self._mixed.turns, self._offsets, self._refusals
+        if not refusals:
+            return ok_lines(turns, offsets)
+        replies = [
+            repeat(refusals[run]) if run in refusals else map(OK_ONE.__mod__, count(offset))
+            for run, offset in enumerate(offsets)
+        ]
+        return b"".join([next(replies[run]) for run in turns])
 
 
 class MixedRun:
     """The pushes of a `MixedSlot` to one topic."""
 
-    __slots__ = ("_slot", "_topic", "content", "messages", "offset")
+    __slots__ = ("_run", "_slot", "content", "messages", "offset")
     clients = 1
 
-    def __init__(self, slot: MixedSlot, pushes: Pushes) -> None:
-        self._slot, self._topic = slot, pushes.topic
+    def __init__(self, slot: MixedSlot, run: int, pushes: Pushes) -> None:
+        self._slot, self._run = slot, run
         self.content: Pushes | CheckedBatch = pushes
         self.offset, self.messages = 0, len(pushes.bodies)
 
     def stored(self) -> None:
-        self._slot.settle(self._topic, map(OK_ONE.__mod__, count(self.offset)))
+        self._slot.stored(self._run, self.offset)
 
     def refused(self, error: LogdError) -> None:
-        self._slot.connection.refused(error, self.messages)
-        self._slot.settle(self._topic, repeat(error.line()))
+        self._slot.refused(self._run, error, self.messages)

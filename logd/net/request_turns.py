@@ -56,6 +56,15 @@ class RequestTurns:
         is_allowed = self.authorizer is None or push.topic in self.authorizer.pushed
         return push if is_allowed else None
 
+    @property
+    def repeatable_read(self) -> str | None:
+        """The topic of the last READ, if more of its kind may use the fast path."""
+        topic = self.parser.repeatable_read
+        if topic is None or self.unparsed:
+            return None
+        is_allowed = self.authorizer is None or self.authorizer.may_read(topic)
+        return topic if is_allowed else None
+
     def feed(self, data: bytes | memoryview) -> None:
         """A body in a memoryview is not copied, and belongs to its request from now on."""
         if self.unparsed:

@@ -116,7 +116,10 @@ class BlockingFile(File):
 
 def write_at(file: File, buffers: Sequence[Buffer], position: int) -> None:
     """Write all of `buffers` at `position`, in one call unless the kernel accepts less."""
-    done = os.pwritev(file.fd, buffers[:_MAX_BUFFERS], position)
+    if len(buffers) == 1 and os.pwrite(file.fd, buffers[0], position) == len(buffers[0]):
+        return  # the same as below, in half the time
+    few = buffers if len(buffers) <= _MAX_BUFFERS else buffers[:_MAX_BUFFERS]
+    done = os.pwritev(file.fd, few, position)
     total = sum(map(len, buffers))
     while done < total:
         rest = b"".join(buffers)[done:]

@@ -1,3 +1,4 @@
+# cython: language_level=3, annotation_typing=False
 """The sparse index of a partition: from an offset, a time or a position to the position of a batch.
 
 Entries of 32 bytes, little-endian: offset, position, time, and the XXH3 of these. There is one for
@@ -49,11 +50,11 @@ class BadIndex(Exception):
 class Index:
     """Entries in a bytearray that grows (active) or in a mapped file (sealed)."""
 
-    __slots__ = ("_count", "_data", "_last_position")
+    __slots__ = ("_count", "_last_position", "data")
 
     def __init__(self, data: bytearray | mmap.mmap | None = None) -> None:
-        self._data = bytearray() if data is None else data
-        self._count = len(self._data) // ENTRY_BYTES
+        self.data = bytearray() if data is None else data  # the entries, as in the file
+        self._count = len(self.data) // ENTRY_BYTES
         self._last_position = (
             self.entry(self._count - 1).position if self._count else -INTERVAL_BYTES
         )
@@ -62,7 +63,7 @@ class Index:
     def salvaged(cls, data: bytes) -> Index:
         """Entries of a possibly damaged file; reading a bad one raises BadIndex."""
         index = cls()
-        index._data, index._count = bytearray(data), len(data) // ENTRY_BYTES
+        index.data, index._count = bytearray(data), len(data) // ENTRY_BYTES
         try:
             index._last_position = index.entry(index._count - 1).position
         except BadIndex:
@@ -73,7 +74,7 @@ class Index:
         return self._count
 
     def encoded(self, start: int = 0) -> bytes:
-        return bytes(self._data[start * ENTRY_BYTES :])
+        return bytes(self.data[start * ENTRY_BYTES :])
 
     def note(self, offset: int, position: int, time_ms: int) -> None:
         """Add a batch, if it is far enough from the last entry."""
@@ -81,15 +82,15 @@ class Index:
             self.append(IndexEntry(offset, position, time_ms))
 
     def append(self, entry: IndexEntry) -> None:
-        assert isinstance(self._data, bytearray)
-        self._data += entry.encode()
+        assert isinstance(self.data, bytearray)
+        self.data += entry.encode()
         self._count += 1
         self._last_position = entry.position
 
     def entry(self, i: int) -> IndexEntry:
         if not 0 <= i < self._count:
             raise BadIndex(f"there is no index entry {i}")
-        offset, position, time_ms, check = _ENTRY.unpack_from(self._data, i * ENTRY_BYTES)
+        offset, position, time_ms, check = _ENTRY.unpack_from(self.data, i * ENTRY_BYTES)
         entry = IndexEntry(offset, position, time_ms)
         if xxh3_64_intdigest(_FIELDS.pack(*entry)) != check:
             raise BadIndex(f"index entry {i} does not match its sum")
@@ -113,4 +114,4 @@ class Index:
 
     def _column(self, field: int) -> Sequence[int]:
         """One field of all entries. Release it at once: the bytearray cannot grow meanwhile."""
-        return memoryview(self._data)[: self._count * ENTRY_BYTES].cast("Q")[field::4]
+        return memoryview(self.data)[: self._count * ENTRY_BYTES].cast("Q")[field::4]

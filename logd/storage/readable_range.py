@@ -1,3 +1,4 @@
+# cython: language_level=3, annotation_typing=False
 """The part of a topic that can be read, and the readers that wait at its end.
 
 The range consists of partitions in order. `next` is the first offset that cannot be read yet: with
@@ -125,6 +126,13 @@ class ReadableRange:
             at += 1
         return ReadPlan(offset, max(0, reached - offset), slices)
 
+    def holding(self, offset: int) -> Partition:
+        """The partition that contains `offset`, which is in the range."""
+        partition: Partition = self.partitions.peekitem(self.partitions.bisect_right(offset) - 1)[1]
+        if partition.sealed:
+            self._on_read(partition)
+        return partition
+
     def _before_damage(self, offset: int, end: int) -> int:
         """Where a read from `offset` must end; raises Faulted if it starts in damage."""
         for damage in self.damages:
@@ -169,6 +177,13 @@ class WaitingReaders:
     def __init__(self) -> None:
         self.calls: dict[object, Callable[[], None]] = {}
         self.newest: NewestWrite | None = None
+        self.group: object = None  # the followers at the end, which wait as one reader
+        self.followers = 0  # FOLLOW streams, at the end or behind it
+
+    @property
+    def reads(self) -> int:
+        """The number of READs that wait."""
+        return len(self.calls) - (self.group in self.calls)
 
     def add(self, reader: object, call: Callable[[], None]) -> None:
         self.calls[reader] = call
@@ -179,9 +194,11 @@ class WaitingReaders:
     def wake(self, newest: NewestWrite | None = None) -> None:
         calls, self.calls = self.calls, {}
         self.newest = newest
-        for call in calls.values():
-            call()
-        self.newest = None
+        try:
+            for call in calls.values():
+                call()
+        finally:
+            self.newest = None
 
 
 def _ends_at_ms(partition: Partition) -> int:

@@ -2,6 +2,8 @@
 
 import cython
 
+from logd.storage.single_read cimport SingleReads
+
 
 cdef class SinglePushes:
     cdef public object clients
@@ -33,6 +35,7 @@ cdef class SinglePushConnection:
     cdef public object route_max_bytes
     cdef public Singles route
     cdef public dict routes
+    cdef public SingleReads reads
     cdef public int socket_fd
     cdef public object write
     cdef public object unwritten_bytes
@@ -49,6 +52,8 @@ cdef class SinglePushConnection:
 
     @cython.locals(singles=Singles, prefix=bytes)
     cpdef take_single(self, bytes data)
+    @cython.locals(rest=bytes)
+    cpdef take_read(self, bytes data)
     cpdef int single_stored(self, long long offset)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from logd.batch import JOIN_BYTES
 from logd.errors import LogdError
+from logd.storage.single_read import SingleReads
 from logd.storage.write_group import CheckedBatch
 from logd.wire.requests import Pushes, one_push
 
@@ -104,14 +105,15 @@ class Singles:
 class SinglePushConnection:
     """The compiled base class of a connection.
 
-    It holds the state that decides whether a single push may pass: it may if nothing before it is
-    unanswered. The subclass maintains that state and handles all other input.
+    It holds the state that decides whether a single push or a small read may pass: it may if
+    nothing before it is unanswered. The subclass maintains that state and handles all other input.
     """
 
     def __init__(self) -> None:
         self.route_prefix, self.route_max_bytes = b"", 0  # of the last single push
         self.route: Singles | None = None  # to its topic; None: parse everything
         self.routes: dict[bytes, Singles] = {}  # by prefix, of recent single pushes
+        self.reads: SingleReads | None = None  # small reads of the topic that was read last
         self.socket_fd = -1  # for short replies that bypass the transport; -1: not possible
         self.write: Callable[[bytes], object] = _nothing
         self.unwritten_bytes: Callable[[], int] = _nothing  # in the transport's buffer
@@ -127,8 +129,8 @@ class SinglePushConnection:
         self.is_active = True  # since the last check of timeouts
 
     def data_received(self, data: bytes) -> None:
-        """Called by the event loop. Anything but a single push goes to `feed`."""
-        if not self.take_single(data):
+        """Called by the event loop. Anything but a single push or a small read goes to `feed`."""
+        if not self.take_single(data) and not self.take_read(data):
             self.feed(data)
 
     def take_single(self, data: bytes) -> bool:
@@ -157,6 +159,21 @@ class SinglePushConnection:
         singles.add(body, self)
         return True
 
+    def take_read(self, data: bytes) -> bool:
+        """Answer `data` if it is one small read and nothing before it is unanswered or unsent."""
+        if (
+            self.reads is None or self.has_single or self.slots or self.is_held or self.queue
+            or self.is_ending or self.is_closing or self.unwritten_bytes()
+        ):  # fmt: skip
+            return False
+        rest = self.reads.answer(data, self.socket_fd)
+        if rest is None:
+            return False
+        self.is_active = True
+        if rest:
+            self.write(rest)
+        return True
+
     def add_route(self, prefix: bytes, max_bytes: int, singles: Singles) -> None:
         """From now on, single pushes that start with `prefix` go to this topic."""
         if len(self.routes) == _MAX_ROUTES:
@@ -165,7 +182,7 @@ class SinglePushConnection:
         self.route_prefix, self.route_max_bytes = prefix, max_bytes
 
     def remove_routes(self) -> None:
-        self.route = None
+        self.route = self.reads = None
         self.routes.clear()
 
     def single_stored(self, offset: int) -> int:

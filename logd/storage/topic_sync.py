@@ -1,3 +1,4 @@
+# cython: language_level=3, annotation_typing=False
 """How much of a topic is written and synced, when it is synced, and the pushes waiting for fsync.
 
 `FsyncPolicy` and `CommitDelay` decide; this object has the positions, the clock and the timers. A
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from logd.errors import LogdError
 from logd.partition import Partition
@@ -26,13 +27,15 @@ from logd.storage.write_group import PendingPush
 _MAX_UNSYNCED_BYTES = 32 << 20
 
 
-class LogPosition(NamedTuple):
-    """A position in the log: everything before it has been written, or synced."""
+class LogPosition:
+    """A position in the log: everything before it has been written, or synced. Never changed,
+    because the event loop replaces it while a sync on another thread uses it."""
 
-    partition: int
-    position: int
-    next: int
-    batches: int  # stored since the start
+    __slots__ = ("batches", "next", "partition", "position")
+
+    def __init__(self, partition: int, position: int, next_: int, batches: int) -> None:
+        self.partition, self.position, self.next = partition, position, next_
+        self.batches = batches  # stored since the start
 
 
 class SyncedTopic(Protocol):

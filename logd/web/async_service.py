@@ -19,7 +19,7 @@ from logd.service import BatchesReply, ErrorReply, Reply, Service, StatsReply
 from logd.storage.write_group import CheckedBatch
 from logd.topic import Topic
 from logd.wire.commands import Pushed
-from logd.wire.requests import Push, Pushes, Read, Request, Stats, Tail
+from logd.wire.requests import Follow, Push, Pushes, Read, Request, Stats, Tail
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,6 +41,9 @@ class _AwaitedReply:
         long_poll = LongPoll(self._service, self)
         long_poll.begin(topic, offset, read)
         self.answer.add_done_callback(lambda _: long_poll.end())
+
+    def follow(self, topic: Topic, offset: int, request: Follow) -> None:
+        raise NotImplementedError  # routes read piece by piece
 
 
 class _Pushing:
@@ -69,6 +72,7 @@ class Planned(NamedTuple):
     messages: int
     size: int
     read: ReadAt
+    slices: tuple[Slice, ...] = ()  # of files; none if the batches are small
 
 
 class AsyncService:
@@ -113,7 +117,7 @@ class AsyncService:
         """Whole batches, and how to read them. A large reply is never in memory as a whole."""
         reply = await self.reply(read, BatchesReply)
         read_at = _reading(reply.slices) if reply.slices else reading(b"".join(reply.buffers))
-        return Planned(reply.offset, reply.messages, reply.size, read_at)
+        return Planned(reply.offset, reply.messages, reply.size, read_at, reply.slices)
 
     async def compute(self, work: Callable[[], T]) -> T:
         """Run CPU-bound work on a thread and await its result."""

@@ -15,6 +15,7 @@ from typing import Any
 from starlette.responses import StreamingResponse
 
 from logd.errors import LogdError, OutOfRange
+from logd.partition import Slice
 from logd.web.async_service import AsyncService
 from logd.web.batch_rendering import BatchRenderer, ReadPosition, RenderedPiece
 from logd.web.read_parameters import ReadParameters
@@ -119,18 +120,20 @@ class ClientRead:
 
 
 class MessageStream(StreamingResponse):
-    """A response that is in the set `streams` while it is being sent."""
+    """A response that is in the set `streams` while it is being sent. If the whole of it is also in
+    files, as `slices`, and the connection can send from files, it does."""
 
     def __init__(
         self, streams: set[MessageStream], service: AsyncService, topic: str, first: bytes,
-        rest: AsyncGenerator[bytes, None], **options: Any,
+        rest: AsyncGenerator[bytes, None], slices: tuple[Slice, ...] = (), **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(self._pieces(), **options)
+        self._slices = slices
         self._streams, self._service, self._topic = streams, service, topic
         self._first, self._rest = [first], rest
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self._abort = scope["abort"]
+        self._abort, self._send_slices = scope["abort"], scope.get("send_slices")
         self._streams.add(self)
         try:
             await super().__call__(scope, receive, send)
@@ -146,6 +149,15 @@ class MessageStream(StreamingResponse):
         except LogdError:
             self._abort()
             await asyncio.sleep(_ABORT_S)
+
+    async def stream_response(self, send: Any) -> None:
+        if self._slices and self._send_slices is not None:
+            start = {"type": "http.response.start", "status": self.status_code}
+            await send({**start, "headers": self.raw_headers})
+            await self._send_slices(self._slices)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        else:
+            await super().stream_response(send)
 
     def check_rights(self) -> None:
         """After a reload: abort if the client may no longer read the topic."""

@@ -33,7 +33,13 @@ async def get_messages(request: HttpRequest) -> Response:
     )
     headers = {"logd-offset": str(planned.offset), "logd-messages": str(planned.messages)}
     headers["content-length"] = str(planned.size)
-    return await stream_response(request, parameters, _read_batches(read, planned), headers)
+    pieces = _read_batches(read, planned)
+    first = b"" if planned.slices else await anext(pieces, b"")
+    read.check()  # the plan may have had to wait for the disk
+    return MessageStream(
+        request.context.streams, request.service, parameters.topic, first, pieces, planned.slices,
+        media_type=parameters.media_type, headers=headers,
+    )  # fmt: skip
 
 
 def client_read(request: HttpRequest, parameters: ReadParameters) -> ClientRead:

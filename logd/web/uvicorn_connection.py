@@ -3,7 +3,7 @@
 A client that takes longer than `request-timeout` to send a request, or reads nothing of a response
 for `idle-timeout`, is disconnected. All connections are checked once per second; a request needs no
 timer of its own. The bodies of `POST /log` and `POST /upload` have no time limit: each command and
-each entry has its own.
+each entry has its own. Without TLS, a response can be sent from files, see `send_slices`.
 
 This module overrides internals of uvicorn, so `pyproject.toml` restricts the supported versions and
 `tests/unit/test_uvicorn_connection.py` names what they must provide. Nothing else may import
@@ -27,7 +27,9 @@ from uvicorn.protocols.http.httptools_impl import (
 from logd.access.access_file import certificate_names
 from logd.access.connection_limits import AdmittedConnection
 from logd.errors import BadRequest, LogdError, TooLarge
+from logd.net.large_replies import SendfileSender
 from logd.net.tls import is_secure, peer_address
+from logd.partition import Slice
 from logd.service import Service
 
 MAX_HEADERS = 100
@@ -54,8 +56,10 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_bytes = self._unsent_bytes = 0
         self._running: RequestResponseCycle | None = None  # the request that is being answered
         self._refusal = b""  # to be sent after the responses to earlier requests
-        address, secure = peer_address(transport), is_secure(transport)
-        self.entry = self.service.connection_limits.enter(address, had_turn=secure)
+        self._sender: SendfileSender | None = None  # made at the first response from files
+        self._slices_sent: asyncio.Future[None] | None = None
+        address, self._is_tls = peer_address(transport), is_secure(transport)
+        self.entry = self.service.connection_limits.enter(address, had_turn=self._is_tls)
         refusal = self.entry.refusal
         if refusal is not None and not self.entry.is_answered:
             self.service.rejection_log.note(refusal, address)
@@ -69,6 +73,9 @@ class HttpProtocol(HttpToolsProtocol):
             self.service.connection_limits.leave(self.entry)
         self.pipeline.clear()
         self._unparsed = b""
+        if self._sender is not None:
+            self._sender.close()
+            self._end_of_slices()
         if self._running is not None:
             _disconnect(self._running)  # uvicorn notifies the newest, which may not have begun
         self._unset_keepalive_if_required()  # after a reset a timer would keep this for minutes
@@ -157,6 +164,35 @@ class HttpProtocol(HttpToolsProtocol):
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 
+    # -- responses from files -------------------------------------------------------------------
+
+    async def send_slices(self, slices: tuple[Slice, ...]) -> None:
+        """Send these as a part of the current response, which has started and has a length."""
+        cycle = self._running
+        if cycle is None or self.transport.is_closing():
+            return
+        if self._sender is None:
+            scheduler = self.service.scheduler
+            try:
+                self._sender = SendfileSender(self.transport, self._end_of_slices, scheduler)
+            except OSError:  # no descriptor is left
+                self.transport.abort()
+                return
+        self._slices_sent = self.loop.create_future()
+        self._sender.send(b"", slices)
+        await self._slices_sent
+        cycle.expected_content_length -= sum(part.size for part in slices)
+
+    def _end_of_slices(self) -> None:
+        """They are sent, or the connection is lost."""
+        if self._slices_sent is not None and not self._slices_sent.done():
+            self._slices_sent.set_result(None)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._sender is not None:
+            self._sender.resume()
+
     # -- callbacks of the HTTP parser -----------------------------------------------------------
 
     def on_message_begin(self) -> None:
@@ -166,6 +202,8 @@ class HttpProtocol(HttpToolsProtocol):
         self.scope["abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
         self.scope["is_gone"] = self.transport.is_closing  # type: ignore[typeddict-unknown-key]
         self.scope["client_names"] = self._names  # type: ignore[typeddict-unknown-key]
+        if not self._is_tls:
+            self.scope["send_slices"] = self.send_slices  # type: ignore[typeddict-unknown-key]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if len(self.headers) >= MAX_HEADERS:
@@ -196,6 +234,8 @@ class HttpProtocol(HttpToolsProtocol):
         config, unsent_bytes = self.service.config, self.transport.get_write_buffer_size()
         is_served = self.cycle is not None and not self.cycle.response_complete
         is_reading = unsent_bytes != self._unsent_bytes or (is_served and not unsent_bytes)
+        if self._sender is not None and self._sender.is_sending:
+            is_reading, self._sender.has_sent = self._sender.has_sent, False
         if self._is_active or is_reading:
             self._is_active, self._active_at_s = False, now_s
         self._unsent_bytes = unsent_bytes

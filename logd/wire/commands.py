@@ -2,7 +2,7 @@
 
 No I/O: shared by the blocking and the asyncio client. Words that come from a program are checked
 before they are sent, because a line end in one of them would start a second command. A reply that
-does not belong to the command raises `NotLogd`.
+does not belong to the command raises `NotLogd`, the end of a stream an `OSError`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from logd.batch import Buffer, body_sum, compress, encode_body
 from logd.errors import BadRequest, Internal
 from logd.wire import requests
 from logd.wire.replies import NotLogd, ReceivedReply
-from logd.wire.requests import MAX_WAIT_MS, Push, Read, Where
+from logd.wire.requests import MAX_WAIT_MS, Follow, Push, Read, Where
+
+HEARTBEAT_MS = 15_000  # how often the server sends something to a follower
 
 T = TypeVar("T")
 
@@ -24,6 +26,7 @@ class Command(NamedTuple, Generic[T]):
     body: Buffer
     answer: Callable[[ReceivedReply], T]
     wait_ms: int = 0  # how much later than usual its reply may come
+    is_stream: bool = False  # it has further replies, until one is an error
 
 
 class Pushed(NamedTuple):
@@ -77,6 +80,12 @@ def read(read: Read) -> Command[Batches]:
     topic, at = checked_topic(read.topic), checked_where(read.where)
     line = requests.read_line(read._replace(topic=topic, where=at, wait_ms=wait_ms))
     return Command(line, b"", _batches, wait_ms)
+
+
+def follow(follow: Follow) -> Command[Batches]:
+    topic, at = checked_topic(follow.topic), checked_where(follow.where)
+    line = requests.follow_line(follow._replace(topic=topic, where=at))
+    return Command(line, b"", _streamed, HEARTBEAT_MS, is_stream=True)
 
 
 def tail(topic: str, messages: int) -> Command[Batches]:
@@ -175,6 +184,12 @@ def _pushed(reply: ReceivedReply) -> Pushed:
 def _batches(reply: ReceivedReply) -> Batches:
     offset, messages, _ = _expect(reply, "BATCHES", 3).numbers
     return Batches(offset, messages, reply.body)
+
+
+def _streamed(reply: ReceivedReply) -> Batches:
+    if reply.word == "END":
+        raise OSError("it ended the stream")
+    return _batches(reply)
 
 
 def _cursor(reply: ReceivedReply) -> CursorInfo:

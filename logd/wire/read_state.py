@@ -15,10 +15,10 @@ from itertools import repeat
 from typing import NamedTuple, TypedDict
 
 from logd.batch import GAP, MAX_NUMBER, ScannedBatch, reading, scan, split_body
-from logd.errors import BadRequest, DamagedBatch, LogdError, OutOfRange
+from logd.errors import BadRequest, DamagedBatch, LogdError, OutOfRange, UnknownCommand
 from logd.wire import batch_decoder, commands
 from logd.wire.commands import Batches, Command, checked_topic, checked_where
-from logd.wire.requests import Read, Tail, Where
+from logd.wire.requests import Follow, Read, Tail, Where
 from logd.wire.text import counted
 from logd.wire.topic_identity import TopicIdentity, kept
 
@@ -98,7 +98,7 @@ class ReadOptions(TypedDict, total=False):
 
 
 class ReadState:
-    """`where` is the position to ask for next."""
+    """`where` is the position to ask for next. With `streams`, FOLLOW is used to wait for more."""
 
     def __init__(
         self,
@@ -113,6 +113,7 @@ class ReadState:
         or_first: bool = False,
         read_bytes: int = 1 << 20,
         wait_ms: int = WAIT_MS,
+        streams: bool = False,
         on_gap: OnGap = warn_of_gap,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
@@ -127,6 +128,7 @@ class ReadState:
         self._now_ms = now_ms
         self._follow, self._or_first, self._on_gap = follow, or_first, on_gap
         self._read_bytes, self._wait_ms = read_bytes, wait_ms
+        self._streams = streams and until_ms is None  # a stream has no end by time
         self._seen: TopicIdentity | None = None
         self._ended = False
         self._is_past = False  # a message with the time `until_ms` or later has arrived
@@ -149,6 +151,8 @@ class ReadState:
         question = self.question(but)
         if isinstance(question, Tail):
             return commands.tail(*question)
+        if self._streams and question.wait_ms:
+            return commands.follow(Follow(self.topic, self.where, self._read_bytes))
         return commands.read(question)
 
     def question(self, but: int = 0) -> Read | Tail:
@@ -169,7 +173,11 @@ class ReadState:
         self._ended = not reply.messages and not self._follow
 
     def refused(self, error: LogdError) -> None:
-        """Continue at the oldest message if the position has expired and `or_first` is set."""
+        """Continue with READ if the server does not know FOLLOW, and at the oldest message if the
+        position has expired and `or_first` is set."""
+        if self._streams and isinstance(error, UnknownCommand):
+            self._streams = False
+            return
         match = _RANGE.search(error.text) if isinstance(error, OutOfRange) else None
         at = self.where
         if match is None or not self._or_first or not isinstance(at, int) or at >= int(match[1]):
@@ -216,9 +224,11 @@ class ReadState:
                 return
             start = max(offset, found.header.offset)
             stop = min(found.header.next, self._until, start + self._left)
+            if start >= stop:  # a stream does not know where to end
+                return
             if found.header.enc == GAP:
                 self._on_gap(Gap(start, found.header.next - start, "they were lost on disk"))
-            elif start < stop:
+            else:
                 self._left -= stop - start
                 yield found, start, stop
 

@@ -20,7 +20,7 @@ _LINES_BYTES = 8192  # for reply lines; the start of a body that arrives with th
 
 _REPLY = re.compile(
     rb"(OK)(?: ([0-9]{1,19}) ([0-9]{1,19}))?|(TEXT) ([0-9]{1,19})"
-    rb"|(BATCHES) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19})"
+    rb"|(BATCHES) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,19})|(END) ([0-9]{1,19})"
 )
 
 
@@ -90,6 +90,8 @@ class Replies:
             reply.body[:here] = self._lines[self._start : self._start + here]
             self._start += here
             self._missing = size - here
+        if self._start == self._end:
+            self._start = self._end = 0
         return reply
 
     def _make_room(self) -> None:
@@ -115,7 +117,7 @@ def parse_reply(line: bytes) -> ReceivedReply | LogdError:
         raise NotLogd(f"it answered {quote(line)}", speaks)
     word, *rest = [group for group in match.groups() if group is not None]
     numbers = tuple(map(int, rest))
-    size = 0 if word == b"OK" else numbers[-1]
+    size = 0 if word in (b"OK", b"END") else numbers[-1]
     if size > MAX_REPLY_BYTES:
         raise NotLogd(f"it announced a reply of {size} bytes")
     return ReceivedReply(word.decode(), numbers, bytearray(size))

@@ -25,11 +25,23 @@ _NAME = re.compile(CURSOR_NAME)
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}:[0-9]{1,19}")
 _OPTION = re.compile(rb"([a-z]+)=(.*)", re.DOTALL)
 _SIZE = re.compile(rb"([0-9]{1,19})\r?\n")
+_MAX_PREFIX_BYTES = 140  # a verb and a topic
 
 try:
+    from logd._native import mixed_pushes as mixed_pushes
     from logd._native import one_push as one_push
     from logd._native import pushes as pushes
 except ImportError:  # installed without a compiler
+
+    def _message(data: bytes, at: int, end: int, prefix: bytes, most: int) -> bytes | None:
+        """The message of the push at `at`, if it has this prefix and ends before `end`."""
+        match = _SIZE.match(data, at + len(prefix)) if data.startswith(prefix, at) else None
+        if match is None or not 0 < (size := int(match[1])) <= most:
+            return None
+        start, stop = match.end(), match.end() + size
+        if stop > end or data.find(b"\n", start, stop) != stop - 1:
+            return None
+        return data[start:stop]
 
     def pushes(
         data: bytes, at: int, prefix: bytes, most: int, room: int, /
@@ -40,17 +52,29 @@ except ImportError:  # installed without a compiler
         most `most` bytes with its LF. All messages together have at most `room` bytes.
         """
         bodies: list[Buffer] = []
-        while data.startswith(prefix, at):
-            match = _SIZE.match(data, at + len(prefix))
-            if match is None or not 0 < (size := int(match[1])) <= most:
+        while (body := _message(data, at, len(data), prefix, most)) is not None:
+            room -= len(body)
+            if room < 0:
                 break
-            stop = match.end() + size
-            room -= size
-            if room < 0 or stop > len(data) or data.find(b"\n", match.end(), stop) != stop - 1:
-                break
-            bodies.append(data[match.end() : stop])
-            at = stop
+            bodies.append(body)
+            at = data.index(b"\n", at) + 1 + len(body)
         return bodies, at
+
+    def mixed_pushes(
+        data: bytes, at: int, end: int, most: int, prefixes: list[bytes],
+        bodies: list[list[Buffer]], turns: bytearray, /,
+    ) -> int:  # fmt: skip
+        """The same for pushes that have any of the `prefixes`: adds their messages to the list of
+        their prefix in `bodies`, and the number of their prefix to `turns`."""
+        runs = {prefix: run for run, prefix in enumerate(prefixes)}
+        while True:
+            prefix = data[at : data.find(b" ", at + 5, at + _MAX_PREFIX_BYTES) + 1]
+            body = _message(data, at, end, prefix, most) if prefix in runs else None
+            if body is None:
+                return at
+            bodies[runs[prefix]].append(body)
+            turns.append(runs[prefix])
+            at = data.index(b"\n", at) + 1 + len(body)
 
     def one_push(data: bytes, prefix: bytes, most: int, /) -> bytes | None:
         """The message, if `data` is one such push and nothing else."""
@@ -73,11 +97,11 @@ class Mixed(NamedTuple):
     """Interleaved plain pushes of one message each to several topics."""
 
     runs: dict[str, list[Buffer]]  # the messages for each topic
-    turns: list[str]  # the topic of each push, in order
+    turns: bytes  # which run each push belongs to, in order
 
     def one_by_one(self) -> list[Pushes]:
-        bodies = {topic: iter(run) for topic, run in self.runs.items()}
-        return [Pushes(topic, [next(bodies[topic])], None) for topic in self.turns]
+        runs = [(topic, iter(bodies)) for topic, bodies in self.runs.items()]
+        return [Pushes(runs[i][0], [next(runs[i][1])], None) for i in self.turns]
 
 
 class Push(NamedTuple):
@@ -111,6 +135,14 @@ class Read(NamedTuple):
 class Tail(NamedTuple):
     topic: str
     messages: int
+
+
+class Follow(NamedTuple):
+    """Batches from `where` on, as they are stored, until the next command."""
+
+    topic: str
+    where: Where
+    max_bytes: int | None = None  # of one reply
 
 
 class Stats(NamedTuple):
@@ -184,6 +216,7 @@ Request = (
     | Push
     | Read
     | Tail
+    | Follow
     | Stats
     | Topics
     | Partitions
@@ -293,6 +326,7 @@ READ_OPTIONS: dict[bytes, Callable[[bytes], object]] = {
     b"bytes": lambda word: number(word, "bytes="),
     b"wait": lambda word: min(number(word, "wait="), MAX_WAIT_MS),
 }
+FOLLOW_OPTIONS = {b"bytes": READ_OPTIONS[b"bytes"]}
 
 
 # -- commands other than PUSH -------------------------------------------------------------------
@@ -304,6 +338,13 @@ def _read(words: list[bytes]) -> Request:
     given = options(words[3:], READ_OPTIONS)
     topic, start, messages = topic_name(words[0]), where(words[1]), _message_count(words[2])
     return Read(topic, start, messages, given.get("bytes"), given.get("wait", 0))
+
+
+def _follow(words: list[bytes]) -> Request:
+    if len(words) < 2:
+        raise BadRequest("usage: FOLLOW <topic> <where> [bytes=<n>]")
+    given = options(words[2:], FOLLOW_OPTIONS)
+    return Follow(topic_name(words[0]), where(words[1]), given.get("bytes"))
 
 
 def _commit(topic: bytes, name: bytes, word: bytes) -> Request:
@@ -331,6 +372,7 @@ def _command(usage: str, make: Callable[..., Request]) -> Callable[[list[bytes]]
 
 COMMANDS: dict[bytes, Callable[[list[bytes]], Request]] = {
     b"READ": _read,
+    b"FOLLOW": _follow,
     b"TAIL": _command(
         "TAIL <topic> <messages>", lambda topic, n: Tail(topic_name(topic), _message_count(n))
     ),
@@ -354,6 +396,7 @@ PUSH <topic> <bytes> [enc=] [count=] [sum=] [id=]   then <bytes> of body -> OK <
 PUSH <topic>                                        then one line        -> OK <offset> 1
 READ <topic> <where> <messages> [bytes=] [wait=]    -> BATCHES <offset> <messages> <bytes>
 TAIL <topic> <messages>                             the newest, as READ
+FOLLOW <topic> <where> [bytes=]                     BATCHES as they are stored -> END <offset>
 STATS [<topic>]                                     counters, as name: value
 TOPICS [<glob>]                                     <topic> <first> <next> <bytes> <partitions>
 PARTITIONS <topic>                                  <first> <next> <bytes> <min-time> <max-time>
@@ -387,9 +430,17 @@ def push_line(push: Push) -> bytes:
     return f"{line}\r\n".encode()
 
 
+def follow_line(follow: Follow) -> bytes:
+    limit = "" if follow.max_bytes is None else f" bytes={follow.max_bytes}"
+    return f"FOLLOW {follow.topic} {_where_word(follow.where)}{limit}\r\n".encode()
+
+
+def _where_word(where: Where) -> str:
+    return f"@{where.time_ms}" if isinstance(where, At) else str(where)
+
+
 def read_line(read: Read) -> bytes:
-    at = f"@{read.where.time_ms}" if isinstance(read.where, At) else read.where
-    line = f"READ {read.topic} {at} {read.messages}"
+    line = f"READ {read.topic} {_where_word(read.where)} {read.messages}"
     if read.max_bytes is not None:
         line += f" bytes={read.max_bytes}"
     if read.wait_ms:

@@ -50,7 +50,8 @@ def seen(requests: Iterable[Request]) -> list[Seen]:
 def _apart(requests: Iterable[Request]) -> Iterator[Request]:
     for request in requests:
         if isinstance(request, Mixed):
-            assert list(request.runs) == list(dict.fromkeys(request.turns))
+            assert list(range(len(request.runs))) == list(dict.fromkeys(request.turns))
+            assert all(request.runs.values())
             yield from request.one_by_one()
         else:
             yield request

@@ -45,7 +45,7 @@ def test_each_is_judged_by_the_token_it_was_sent_with() -> None:
 
 def test_pushes_to_several_topics_and_lists_of_topics() -> None:
     authorizer = Authorizer(access(me=("*",)), 0)
-    mixed = Mixed({"a": [b"1\n", b"3\n"], "b": [b"2\n"]}, ["a", "b", "a"])
+    mixed = Mixed({"a": [b"1\n", b"3\n"], "b": [b"2\n"]}, b"\0\1\0")
     authorizer.admit([Auth(b"me"), Pushes("a", [b"x\n"], None), Pushes("b", [b"x\n"], None)])
     waiting = authorizer.admit([mixed, Topics("*")])
     assert shown(waiting) == ["Mixed", "Topics"]

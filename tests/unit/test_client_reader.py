@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from logd.batch import GAP, body_sum, compress, encode_body, encode_header
 from logd.client.client import Client
 from logd.client.reader import Reader
-from logd.errors import DamagedBatch, NotFound, OutOfRange
+from logd.errors import DamagedBatch, NotFound, OutOfRange, UnknownCommand
+from logd.net.follow import HEARTBEAT_S
 from logd.protocol import Budget, Parser
+from logd.wire import commands
 from logd.wire.commands import Batches, Command
 from logd.wire.read_state import Batch, Gap, Message, ReadState, Rewind, check
 from logd.wire.requests import At, Read, Tail, Where
@@ -224,6 +226,84 @@ def test_a_follower_waits_no_longer_than_up_to_its_time_and_then_asks_once_more(
         reading.arrived(Batches(0, 0, bytearray()))
     assert waits_ms == [30_000, 30_000, 1_000, 1, 0]
     assert reading.is_done
+
+
+@given(
+    counts=st.lists(st.integers(1, 5), min_size=1, max_size=8),
+    per_reply=st.integers(1, 4),
+    start=st.integers(0, 39),
+    limit=st.none() | st.integers(1, 40),
+    until=st.none() | st.integers(1, 40),
+)
+def test_a_stream_is_cut_to_what_was_asked_for(
+    counts: list[int], per_reply: int, start: int, limit: int | None, until: int | None
+) -> None:
+    log = numbered(counts)
+    start = min(start, log.next - 1)
+    reading = ReadState("app", start=start, limit=limit, until=until, follow=True, streams=True)
+    left = [one for one in log.stored if one[0] + one[1] > start]
+    found: list[int] = []
+    while left and not reading.is_done:
+        here, left = left[:per_reply], left[per_reply:]
+        at = max(start, here[0][0])
+        reply = Batches(at, sum(here[-1][:2]) - at, bytearray().join(data for _, _, data in here))
+        reading.arrived(reply)
+        found += [n for batch in reading.cut(reply) for n in range(batch.offset, batch.next)]
+    assert found == list(range(log.next))[start:until][:limit]
+    is_limit_reached = limit is not None and limit <= len(found)
+    assert reading.is_done == (is_limit_reached or (until is not None and until <= log.next))
+
+
+@pytest.mark.parametrize("end", [{"limit": 2}, {"until": 2}])
+def test_a_gap_after_the_end_is_not_told(end: dict[str, int]) -> None:
+    gaps: list[Gap | Rewind] = []
+    reading = ReadState("app", follow=True, streams=True, on_gap=gaps.append, **end)  # type: ignore[arg-type]
+    reply = Batches(0, 5, batch(0, [b"0", b"1"]) + gap(2, 3))
+    reading.arrived(reply)
+    assert [batch.messages for batch in reading.cut(reply)] == [[b"0", b"1"]]
+    assert reading.is_done
+    assert not gaps
+
+
+def asked(**options: Any) -> tuple[bytes, bool]:
+    """The next command line, without its end, and whether it starts a stream."""
+    command = ReadState("app", read_bytes=100, **options).ask()
+    return command.line.rstrip(), command.is_stream
+
+
+def test_a_stream_is_asked_for_where_it_can_be_used() -> None:
+    following: dict[str, Any] = {"streams": True, "follow": True}
+    assert asked(**following) == (b"FOLLOW app first bytes=100", True)
+    assert asked(**following, start=At(7), limit=3) == (b"FOLLOW app @7 bytes=100", True)
+    assert asked(**following, tail=3) == (b"TAIL app 3", False)
+    assert asked(streams=True, limit=3) == (b"READ app first 3 bytes=100", False)
+    polling = b"READ app first 3 bytes=100 wait=30000"
+    assert asked(follow=True, limit=3) == (polling, False)
+    assert asked(**following, limit=3, until_ms=1 << 60) == (polling, False)
+
+
+def test_a_reader_that_was_at_the_end_follows_with_a_stream() -> None:
+    reading = ReadState("app", streams=True)
+    reading.arrived(Batches(5, 0, b""))
+    assert reading.is_done
+    reading.follow()
+    assert not reading.is_done
+    assert reading.ask().line == b"FOLLOW app 5 bytes=1048576\r\n"
+    reading.arrived(Batches(5, 0, b""))  # a heartbeat
+    assert not reading.is_done
+
+
+def test_a_server_without_streams_is_asked_to_read() -> None:
+    unknown = UnknownCommand("no command 'FOLLOW'; HELP lists them")
+    reading = ReadState("app", start=3, follow=True, streams=True)
+    reading.refused(unknown)
+    assert reading.ask().line.startswith(b"READ app 3 ")
+    with pytest.raises(UnknownCommand):
+        reading.refused(unknown)
+
+
+def test_the_client_knows_how_often_the_server_sends_a_heartbeat() -> None:
+    assert commands.HEARTBEAT_MS == 1000 * HEARTBEAT_S
 
 
 def test_a_gap_is_told_and_does_not_count() -> None:

@@ -11,7 +11,7 @@ from logd.net.long_poll import LongPoll
 from logd.service import SMALL_REPLY_BYTES, BatchesReply, Reply, Service
 from logd.storage.readable_range import NewestWrite, WaitingReaders
 from logd.topic import Topic
-from logd.wire.requests import Read
+from logd.wire.requests import Follow, Read
 
 
 class Clock:
@@ -72,6 +72,9 @@ class Follower:
         self.replies.append(reply)
 
     def wait_for_messages(self, topic: Topic, offset: int, read: Read) -> None:
+        raise NotImplementedError
+
+    def follow(self, topic: Topic, offset: int, request: Follow) -> None:
         raise NotImplementedError
 
 

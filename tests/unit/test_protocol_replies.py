@@ -116,6 +116,20 @@ def test_more_than_fits_the_room_for_lines(sizes: list[int]) -> None:
     assert len(taken) == 8 + 3_000
 
 
+def test_there_is_room_when_one_reply_is_taken_at_a_time() -> None:
+    parser = Replies()
+    for _ in range(3):
+        with parser.room() as room:
+            count, rest = divmod(len(room), 4)
+            assert (count > 0, rest) == (True, 0)
+            room[:] = b"OK\r\n" * count
+        parser.received(4 * count)
+        for n in range(count):
+            assert not parser.is_between
+            assert isinstance(parser.take(), ReceivedReply), n
+        assert parser.is_between
+
+
 def test_lines_without_an_end_and_bodies_without_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotLogd, match="no end of line"):
         fed([b"x" * 4097])

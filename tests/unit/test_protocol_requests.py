@@ -467,7 +467,7 @@ def test_pushes_by_turns_are_one_request() -> None:
     (mixed,) = new_parser().feed((A + B) * 50)
     assert isinstance(mixed, Mixed)
     assert mixed.runs == {"a": [b"1\n"] * 50, "b": [b"22\n"] * 50}
-    assert mixed.turns == ["a", "b"] * 50
+    assert mixed.turns == b"\0\1" * 50
 
 
 def test_what_comes_by_turns_is_at_most_a_batch() -> None:

@@ -19,8 +19,9 @@ SERVER = uvicorn.Server(CONFIG)
 INTERNALS = {
     HttpToolsProtocol: """
         connection_made connection_lost data_received on_message_begin on_header on_headers_complete
-        on_message_complete on_response_complete send_400_response shutdown _start_asgi_task
-        _unset_keepalive_if_required cycle flow headers loop pipeline scope transport""",
+        on_message_complete on_response_complete resume_writing send_400_response shutdown
+        _start_asgi_task _unset_keepalive_if_required cycle flow headers loop pipeline scope
+        transport""",
     RequestResponseCycle: """
         chunked_encoding disconnected expected_content_length keep_alive message_event more_body
         response_complete response_started send transport waiting_for_100_continue""",

@@ -12,7 +12,7 @@ The methods are in `client_commands`, from which those of the blocking client ar
 from __future__ import annotations
 
 import asyncio
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from logd.client.aio.client_commands import AsyncClientCommands
 from logd.client.aio.connection import AsyncConnection, connect
@@ -88,6 +88,10 @@ class AsyncClient(AsyncClientCommands):
     def send(self, command: Command[T]) -> asyncio.Future[T]:
         """Send one command now; the future gets its result, or the error."""
         return self._opened().send(command)
+
+    def receive(self) -> asyncio.Future[Any]:
+        """The next reply of a stream whose last reply was received."""
+        return self._opened().receive()
 
     def _opened(self) -> AsyncConnection:
         if self._connection is None:

@@ -4,8 +4,9 @@ Invariants: replies are given in the order of the commands. A cancelled future k
 that its reply is read and discarded. When the connection ends, every command that is due fails with
 `ConnectionLost`, and so does every later one.
 
-There is no flow control: each caller waits for its reply, so the data in flight is bounded by what
-the callers hold.
+Commands need no flow control: each caller waits for its reply, so the data in flight is bounded by
+what the callers hold. Of a stream, one reply at a time is received: while it was not taken, the
+rest stays in the socket, and no time limit applies.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._fires_at_s = self._heard_at_s = 0.0
         self._unsent_bytes = 0
-        self._is_late = False
+        self._is_late = self._is_paused = False
 
     @property
     def is_open(self) -> bool:
@@ -92,6 +93,17 @@ class AsyncConnection(asyncio.BufferedProtocol):
         pieces = (command.line, command.body) if command.body else (command.line,)
         self._transport.writelines(pieces)
         self._watch()
+        return future
+
+    def receive(self) -> asyncio.Future[Any]:
+        """The next reply of the stream that is due; the one before was received."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self._end is not None:
+            future.set_exception(lost(self.address, self._end))
+            return future
+        self._due[0] = (self._due[0][0], future)
+        self._heard_at_s = self._loop.time()
+        self._take_received()
         return future
 
     def authenticate(self, line: bytes) -> None:
@@ -125,13 +137,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, size: int) -> None:
         self._heard_at_s = self._loop.time()
         self._replies.received(size)
-        try:
-            while self._end is None and (reply := self._replies.take()) is not None:
-                self._take(reply)
-        except NotLogd as error:
-            self.abort(str(error), not_logd(self.address, str(error), error.speaks))
-        else:
-            self._watch()
+        self._take_received()
 
     def eof_received(self) -> None:
         middle = "" if self._replies.is_between else " in the middle of a reply"
@@ -146,6 +152,37 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     # -- replies ---------------------------------------------------------------------------------
 
+    @property
+    def _is_held(self) -> bool:
+        """Was a reply of a stream received and not taken?"""
+        return bool(self._due) and self._due[0][0].is_stream and self._due[0][1].done()
+
+    def _take_received(self) -> None:
+        """Give all complete replies to their commands, and one to a stream."""
+        try:
+            while self._end is None and not self._is_held:
+                reply = self._replies.take()
+                if reply is None:
+                    break
+                self._take(reply)
+        except NotLogd as error:
+            self.abort(str(error), not_logd(self.address, str(error), error.speaks))
+        except OSError as error:
+            self.abort(reason(error))
+        else:
+            self._pause_or_resume()
+            self._watch()
+
+    def _pause_or_resume(self) -> None:
+        """Pause when more than the reply that is held has arrived."""
+        is_full = self._is_held and not self._replies.is_between
+        if is_full != self._is_paused and self._end is None and self._transport is not None:
+            self._is_paused = is_full
+            if is_full:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
     def _take(self, reply: ReceivedReply | LogdError) -> None:
         if not self._due:
             if isinstance(reply, ReceivedReply) or self._unasked is not None:
@@ -157,7 +194,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
             answer = command.answer(reply) if isinstance(reply, ReceivedReply) else reply
         except LogdError as error:
             answer = error
-        self._due.popleft()
+        if not command.is_stream or isinstance(answer, LogdError):
+            self._due.popleft()
         if isinstance(answer, LogdError):
             if isinstance(answer, Unauthorized):
                 self._fail_all(answer)
@@ -198,7 +236,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def _watch(self) -> None:
         """While a reply is due, call `_look` when its time is over."""
-        if self._due and self._timeout_s is not None:
+        if self._due and self._timeout_s is not None and not self._is_held:
             at_s = self._heard_at_s + self._limit_s(self._timeout_s)
             if self._timer is None or at_s < self._fires_at_s:
                 self._look_at(at_s)
@@ -211,7 +249,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def _look(self) -> None:
         self._timer = None
-        if not self._due or self._timeout_s is None or self._transport is None:
+        if not self._due or self._timeout_s is None or self._transport is None or self._is_held:
             return
         now_s, unsent = self._loop.time(), self._transport.get_write_buffer_size()
         if unsent < self._unsent_bytes:

@@ -2,8 +2,8 @@
 
 `wire.read_state` decides what to ask for and what a reply means. On its own connection the loop
 asks for the next reply before it splits the current one, so that the server and the client work at
-the same time, and it reconnects. On a Client that it was given it leaves no reply unread when the
-program stops reading, and does not reconnect.
+the same time, it follows with a stream, to which it sends nothing, and it reconnects. On a Client
+that it was given it leaves no reply unread when the program stops reading, and does not reconnect.
 
 A subclass provides how one command is sent and its reply received, and how to pause.
 """
@@ -43,7 +43,7 @@ class AsyncReadLoop:
         on_trouble: Callable[[Exception], None] = lambda error: None,
         **options: Unpack[ReadOptions],
     ) -> None:
-        self._state = ReadState(topic, **options)
+        self._state = ReadState(topic, streams=not isinstance(target, AsyncClient), **options)
         self._target = None if isinstance(target, AsyncClient) else target
         self._client = target if isinstance(target, AsyncClient) else None
         self._patience_s, self._on_trouble = patience_s, on_trouble
@@ -142,12 +142,14 @@ class AsyncReadLoop:
                 return batch
             await self.save_if_due()
             if self._state.is_done:
+                if self._target is not None and self._is_reply_due:
+                    self._disconnect()  # the server does not know that this is the end
                 return None
             reply = await self._next_reply()
             if reply is not None:
                 self._batches = self._state.cut(reply)
-                if self._target is not None and self._state.wants_more(reply):
-                    self._ask_ahead(reply.messages)
+                if self._target is not None and not self._is_reply_due:
+                    self._ask_ahead(reply)
 
     async def _next_reply(self) -> Batches | None:
         """The next reply; None if there was an error and the loop has to ask again."""
@@ -162,16 +164,19 @@ class AsyncReadLoop:
             return None
         except LogdError as error:
             self._state.refused(error)
+            if error.closes:
+                self._disconnect()
             return None
         self._deadline.answered(monotonic())
         self._state.arrived(reply)
         return reply
 
-    def _ask_ahead(self, messages: int) -> None:
-        try:
-            self._send(self._state.ask(messages))
-        except ConnectionLost:
-            self._disconnect()  # the reply that has arrived is used first
+    def _ask_ahead(self, reply: Batches) -> None:
+        if self._state.wants_more(reply):
+            try:
+                self._send(self._state.ask(reply.messages))
+            except ConnectionLost:
+                self._disconnect()  # the reply that has arrived is used first
 
     # -- the connection ---------------------------------------------------------------------------
 
@@ -184,6 +189,8 @@ class AsyncReadLoop:
             client.abort()
             raise
         self._client = client
+        if self._is_interrupted:  # before there was a connection to interrupt
+            raise ConnectionLost("this reader was interrupted")
         self._state.connected(self._identity)
 
     async def _recover(self, error: Exception) -> None:

@@ -24,6 +24,7 @@ class AsyncReader(AsyncReadLoop):
     """
 
     _reply: asyncio.Future[Batches] | None = None  # the one that is due
+    _is_stream = False  # there are more after it
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -46,7 +47,7 @@ class AsyncReader(AsyncReadLoop):
     def _send(self, command: Command[Batches]) -> None:
         if self._client is None:
             raise RuntimeError("write `async with Reader(...)`, or await open() first")
-        self._reply = self._client.send(command)
+        self._reply, self._is_stream = self._client.send(command), command.is_stream
 
     @property
     def _is_reply_due(self) -> bool:
@@ -55,9 +56,13 @@ class AsyncReader(AsyncReadLoop):
     async def _receive(self) -> Batches:
         reply = self._reply
         assert reply is not None
+        assert self._client is not None
         await asyncio.wait([reply])  # does not cancel the reply when it is cancelled
         self._reply = None
-        return reply.result()
+        received = reply.result()
+        if self._is_stream:
+            self._reply = self._client.receive()
+        return received
 
     def _drop_reply(self) -> None:
         if self._reply is not None:

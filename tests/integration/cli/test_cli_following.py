@@ -74,7 +74,7 @@ def test_a_message_arrives_at_the_pipe_while_it_follows(
     words = ["read", "-fq", "app", "--offset", "next", *form]
     with Client(daemon.address) as client, started(daemon, *words) as process:
         assert process.stdout is not None
-        wait_until(lambda: client.stats("app")["waiting_reads"] == "1")
+        wait_until(lambda: client.stats("app")["followers"] == "1")
         client.push("app", [b"late"])
         assert select.select([process.stdout], [], [], HANG_S)[0]
         assert os.read(process.stdout.fileno(), 100) == line

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import socket
 import threading
+from contextlib import suppress
 from typing import IO
 
 from logd.batch import body_sum, encode_body, encode_header, split_body
 from tests.support.listener import Listener
 
+UNKNOWN = b"ERR unknown-command no command 'FOLLOW'; HELP lists them\r\n"
 HANG_UP = b"hang up"  # instead of an answer
 LOSE = b"lose"  # do it, and hang up before the answer
 
@@ -18,7 +20,8 @@ class Fake(Listener):
     """A daemon with one topic, `app`, in memory.
 
     `wrong` is a list of (verb, answer): the next command with that verb gets that answer. `lines`
-    has every command line that came. Change `id`, `epoch` and `began` at will.
+    has every command line that came. Change `id`, `epoch` and `began` at will. A stream has one
+    batch in each reply; with `heartbeat_s`, it has heartbeats.
     """
 
     def __init__(self, *messages: list[bytes], wrong: list[tuple[bytes, bytes]] | None = None):
@@ -34,6 +37,10 @@ class Fake(Listener):
         self.grown = threading.Condition()
         self._one_push = threading.Lock()  # a connection that was given up may still be read from
         self.is_ending = False
+        self.heartbeat_s: float | None = None
+        self.heartbeats = 0
+        self.streams: set[socket.socket] = set()
+        self.disturbances: list[bytes] = []  # commands during a stream, which no client sends
         self.greeting = b""
         for one in messages:
             self.store(one)
@@ -44,6 +51,7 @@ class Fake(Listener):
             self.is_ending = True
             self.grown.notify_all()
         super().__exit__()
+        assert self.disturbances == []
 
     def store(self, messages: list[bytes]) -> bytes:
         body, enc = encode_body(messages)
@@ -69,13 +77,22 @@ class Fake(Listener):
     def _serve(self, connection: socket.socket) -> None:
         with connection.makefile("rb") as commands:
             connection.sendall(self.greeting)
-            while line := commands.readline():
-                self.lines.append(line)
-                answer = self._answer(line.split(), commands)
-                if answer == HANG_UP:
-                    connection.shutdown(socket.SHUT_RDWR)
-                    return
-                connection.sendall(answer)
+            try:
+                while line := commands.readline():
+                    if connection in self.streams:
+                        self.disturbances.append(line)
+                    self.lines.append(line)
+                    answer = self._answer(line.split(), commands)
+                    if answer == HANG_UP:
+                        connection.shutdown(socket.SHUT_RDWR)
+                        return
+                    connection.sendall(answer)
+                    if answer == UNKNOWN:
+                        return
+                    if answer == b"":
+                        self._start_stream(connection, line.split()[2])
+            finally:
+                self.end_streams(connection)
 
     def _answer(self, words: list[bytes], commands: IO[bytes]) -> bytes:
         body = commands.read(int(words[2])) if words[0] == b"PUSH" else b""
@@ -137,13 +154,59 @@ class Fake(Listener):
         data = b"".join(data for _, _, data in found)
         return b"BATCHES %d %d %d\r\n%s" % (start, last - start, len(data), data)
 
+    def _tail(self, words: list[bytes], body: bytes) -> bytes:
+        start = max(self.first, self.next - int(words[2]))
+        return self._read([b"READ", b"app", b"%d" % start, b"%d" % self.next], b"")
+
+    def _follow(self, words: list[bytes], body: bytes) -> bytes:
+        """Nothing if the stream can begin."""
+        answer = self._read([b"READ", b"app", words[2], b"1"], b"")
+        return answer if answer.startswith(b"ERR ") else b""
+
+    def _start_stream(self, connection: socket.socket, where: bytes) -> None:
+        at = {b"first": self.first, b"next": self.next}.get(where)
+        with self.grown:
+            self.streams.add(connection)
+            self.grown.notify_all()
+        self._start(self._stream, connection, int(where) if at is None else at)
+
+    def end_streams(self, *connections: socket.socket) -> None:
+        """Those of these connections, or all, as a daemon that shuts down does."""
+        with self.grown:
+            self.streams -= {*connections} if connections else {*self.streams}
+            self.grown.notify_all()
+
+    def _stream(self, connection: socket.socket, at: int) -> None:
+        def has_news() -> bool:
+            return self.next > at or self.is_ending or connection not in self.streams
+
+        with suppress(OSError):
+            while True:
+                with self.grown:
+                    is_late = not self.grown.wait_for(has_news, self.heartbeat_s)
+                    if self.is_ending or connection not in self.streams:
+                        break
+                    if is_late:
+                        self.heartbeats += 1
+                        self.grown.notify_all()
+                    answer = self._read([b"READ", b"app", b"%d" % at, b"1"], b"")
+                if answer.startswith(b"ERR "):
+                    self.end_streams(connection)
+                    connection.sendall(answer)
+                    return
+                connection.sendall(answer)
+                at += int(answer.split()[2])
+            connection.sendall(b"END %d\r\n" % at)
+
     def _cursor(self, words: list[bytes], body: bytes) -> bytes:
         if words[2] not in self.cursors:
             return b"ERR not-found no such cursor\r\n"
         return b"OK %d 0\r\n" % self.cursors[words[2]]
 
     def _commit(self, words: list[bytes], body: bytes) -> bytes:
-        self.cursors[words[2]] = int(words[3])
+        with self.grown:
+            self.cursors[words[2]] = int(words[3])
+            self.grown.notify_all()
         return b"OK %d 0\r\n" % int(words[3])
 
 

@@ -46,7 +46,8 @@ def test_a_cancelled_wait_loses_nothing(kind: Kind, on_client: bool) -> None:
 
 
 @on_loops
-def test_cancelled_at_any_turn_of_the_loop(kind: Kind) -> None:
+@pytest.mark.parametrize("follow", [False, True])
+def test_cancelled_at_any_turn_of_the_loop(kind: Kind, follow: bool) -> None:
     """While it connects, asks, waits or pauses: what is read in the end is all, once."""
 
     async def read_on(reader: Reader, found: list[int]) -> None:
@@ -56,7 +57,7 @@ def test_cancelled_at_any_turn_of_the_loop(kind: Kind) -> None:
     async def scenario(kind: Kind) -> None:
         for turns in range(0, 40, 3):
             proxy.plan = cuts(60, 90, 40, 300)
-            async with Reader(proxy.address, "app") as reader:
+            async with Reader(proxy.address, "app", follow=follow, until=12) as reader:
                 found: list[int] = []
                 for _ in range(5):
                     task = asyncio.create_task(read_on(reader, found))
@@ -149,11 +150,12 @@ def test_a_follower_that_is_left_while_it_waits_ends_at_once(kind: Kind) -> None
     async def scenario(kind: Kind) -> None:
         async def follow() -> None:
             async with Reader(peer.address, "app", follow=True, cursor="me") as reader:
-                async for _ in reader:
-                    pass
+                async for message in reader:
+                    found.append(message.offset)
 
+        found: list[int] = []
         task = asyncio.create_task(follow())
-        while not any(line.startswith(b"READ app 3 ") for line in peer.lines):
+        while len(found) < 3:
             await asyncio.sleep(0.001)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -13,7 +13,7 @@ from logd import Client, Reader
 from logd.client.topics_reader import TopicMessage, TopicsReader
 from logd.errors import BadRequest, NotFound
 from logd.wire.addresses import ConnectionLost
-from tests.support.daemon import Daemon, lasting_address, running
+from tests.support.daemon import Daemon, lasting_address, running, wait_until
 
 
 @pytest.fixture
@@ -106,6 +106,8 @@ def test_closing_it_ends_its_threads(clocked: Daemon) -> None:
             next(messages)
         push(clocked, "web-0:y")
         assert shown([next(messages)]) == ["web-0:y"]
+        with Client(clocked.address) as client:
+            wait_until(lambda: {client.stats(f"web-{n}")["followers"] for n in range(5)} == {"1"})
         assert len(set(threading.enumerate()) - before) == 5
     assert not set(threading.enumerate()) - before
 

@@ -26,8 +26,8 @@ class Grammar:
     def command(self) -> bytes:
         kinds = (
             (14, self._plain), (8, self._pushed), (5, self._one_line), (6, self._read),
-            (2, self._tail), (2, self._commit), (2, self._cursor), (2, self._asked),
-            (2, self._bare), (1, self._unknown),
+            (2, self._tail), (3, self._follow), (2, self._commit), (2, self._cursor),
+            (2, self._asked), (2, self._bare), (1, self._unknown),
         )  # fmt: skip
         return weighted(self._random, kinds)()
 
@@ -124,10 +124,23 @@ class Grammar:
 
     # -- everything else ------------------------------------------------------------------------
 
+    def _where(self) -> bytes:
+        where = (b"first", b"next", b"@0", b"@9999999999999", self._number(40), b"")
+        return self._random.choice(where) or self._number(5000)
+
+    def _follow(self) -> bytes:
+        random = self._random
+        words = [self._topic(), self._where()]
+        if random.random() < 0.5:
+            words.append(b"bytes=" + random.choice((self._number(2000), b"65536", b"1048576")))
+        if random.random() < 0.03:
+            words.append(random.choice((b"wait=1", b"bytes", b"bytes=1", b"5")))
+        one = self._line(self._verb(b"FOLLOW"), *words)
+        return one * random.choice((1, 1, 1, 1, 3))
+
     def _read(self) -> bytes:
         random = self._random
-        where = random.choice((b"first", b"next", b"@0", b"@9999999999999", self._number(40), b""))
-        words = [self._topic(), where or self._number(5000), self._number(20)]
+        words = [self._topic(), self._where(), self._number(20)]
         if random.random() < 0.5:
             words.append(b"bytes=" + self._number(2000))
         if random.random() < 0.3:

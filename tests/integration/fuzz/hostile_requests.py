@@ -30,7 +30,10 @@ COMMANDS = (
     b"PING\r\n", b"STATS\r\n", b"STATS search\r\n", b"TOPICS\r\n", b"TOPICS *a*b*c*\r\n",
     b"CONFIG\r\n", b"HELP\r\n", b"PARTITIONS search\r\n", b"CURSOR search\r\n",
     b"COMMIT search c 0\r\n", b"READ search 0 1\r\n", b"READ search next 1\r\n",
-    b"READ nothing 0 1\r\n", b"TAIL empty 1\r\n", b"PUSH bombs\r\n\r\n", b"PUSH bombs 1\r\n\n",
+    b"FOLLOW search 0\r\n", b"FOLLOW search next\r\n", b"FOLLOW search next\r\nPING\r\n",
+    b"FOLLOW search 0 bytes=1\r\n", b"FOLLOW empty @0\r\n", b"FOLLOW nothing 0\r\n",
+    b"FOLLOW search next\r\nPUSH search\r\n\r\n", b"READ nothing 0 1\r\n",
+    b"TAIL empty 1\r\n", b"PUSH bombs\r\n\r\n", b"PUSH bombs 1\r\n\n",
     b"PUSH a 1\r\n\nPUSH b 1\r\n\n", b"PUSH ! 1\r\n\n", b"PUSH a 1\r\nx",
     b"PUSH a 1 enc=sized\r\n0", b"PUSH a 2 id=p:1\r\nx\n", b"X\r\n", b"\r\n",
 )  # fmt: skip
@@ -319,8 +322,12 @@ class HostileRequests:
         )
 
     def by_protocol(self, topic: str) -> HostileRequest:
-        command = self._random.choice(("READ %s 0 100000000", "TAIL %s 100000000"))
-        request = command.replace("%s", topic).encode() + b"\r\nCLOSE\r\n"
+        command = self._random.choice(
+            ("READ %s 0 100000000", "TAIL %s 100000000", "FOLLOW %s first", "FOLLOW %s 0 bytes=1")
+        )
+        request = command.replace("%s", topic).encode() + b"\r\n"
+        if not command.startswith("FOLLOW") or self._random.random() < 0.3:
+            request += b"CLOSE\r\n"
         listener, reads = self._random.choice(("tcp", "http")), self._reads()
         if listener == "http":
             request = http_post("/log", "text/plain", request)

@@ -52,6 +52,47 @@ def exactly(head: bytes) -> Due:
     return Due((head,), lambda reply: reply.head == head)
 
 
+class Stream:
+    """The replies to a FOLLOW: batches without a gap, and a last line if a command follows."""
+
+    heads = (b"BATCHES", b"END", b"ERR out-of-range")
+
+    def __init__(
+        self, topic: Topic, start: int | None, max_bytes: int, *, is_at_time: bool
+    ) -> None:
+        self._topic, self._next, self._max_bytes = topic, topic.next, max_bytes
+        self._at = start  # None: only the daemon knows where it starts
+        self._is_at_time = is_at_time
+        self.must_end = False  # another command was sent
+        self.has_ended = False
+
+    @property
+    def is_at_end(self) -> bool:
+        """Has everything been sent that is stored?"""
+        return self._at == self._next or (self._at is None and self._is_at_time)
+
+    def fits(self, reply: Reply) -> bool:
+        words = reply.head.split(b" ")
+        if words[0] == b"BATCHES":
+            return self._fits_batches(int(words[1]), int(words[2]), reply.body)
+        self.has_ended = True
+        if words[0] == b"ERR":  # retention was quicker
+            found = re.match(rb"ERR out-of-range first=(\d+) next=(\d+)", reply.head)
+            return found is not None and (self._at is None or self._at < int(found[1]))
+        end = int(words[1])
+        is_right = self._at in (None, end) and end <= self._next
+        return words[0] == b"END" and self.must_end and is_right
+
+    def _fits_batches(self, offset: int, messages: int, body: bytes) -> bool:
+        if self._at not in (None, offset) or offset + messages > self._next:
+            return False
+        self._at = offset + messages
+        if not messages:  # a heartbeat
+            return not body and offset == self._next
+        is_small = len(body) <= max(1, self._max_bytes) or len(batches(body)) == 1
+        return is_small and _is_stored(self._topic, body, offset, offset + messages)
+
+
 class Wrong(Exception):
     """A command is refused with one of these codes."""
 
@@ -118,14 +159,15 @@ class Conversation:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.closed = self.stuck = False
+        self.stream: Stream | None = None  # of a FOLLOW that nothing has ended yet
         self._rest = b""
-        self._step: Callable[[], Due | bool | None] = self._line
+        self._step: Callable[[], Due | Stream | bool | None] = self._line
         self._drop = 0
         self._push: tuple[bytes, int, dict[bytes, bytes]] = (b"", 0, {})
-        self._commands: dict[bytes, Callable[[list[bytes]], Due]] = {
-            b"READ": self._read, b"TAIL": self._tail, b"CURSOR": self._cursor,
-            b"COMMIT": self._commit, b"STATS": self._stats, b"TOPICS": self._topics,
-            b"PARTITIONS": self._partitions,
+        self._commands: dict[bytes, Callable[[list[bytes]], Due | Stream]] = {
+            b"FOLLOW": self._follow, b"READ": self._read, b"TAIL": self._tail,
+            b"CURSOR": self._cursor, b"COMMIT": self._commit, b"STATS": self._stats,
+            b"TOPICS": self._topics, b"PARTITIONS": self._partitions,
         }  # fmt: skip
 
     @property
@@ -137,15 +179,18 @@ class Conversation:
         """At the end of what was sent, so many bytes have no meaning yet."""
         return len(self._rest)
 
-    def send(self, data: bytes) -> list[Due]:
+    def send(self, data: bytes) -> list[Due | Stream]:
         """The replies that these bytes bring. A step gives one, or False to wait for more."""
         self._rest += data
-        due: list[Due] = []
+        due: list[Due | Stream] = []
         while not (self.closed or self.stuck):
             reply = self._step()
             if reply is False:
                 break
-            if isinstance(reply, Due):
+            if isinstance(reply, Due | Stream):
+                if self.stream is not None:
+                    self.stream.must_end = True
+                self.stream = reply if isinstance(reply, Stream) else None
                 due.append(reply)
         return due
 
@@ -159,7 +204,7 @@ class Conversation:
 
     # -- framing --------------------------------------------------------------------------------
 
-    def _line(self) -> Due | bool | None:
+    def _line(self) -> Due | Stream | bool | None:
         end = self._rest.find(b"\n", 0, LINE + 2)
         if end < 0:
             return self._close("too-large") if len(self._rest) >= LINE + 2 else False
@@ -259,10 +304,20 @@ class Conversation:
             raise Wrong(*wrong)
         return self.model.topic(words[0])
 
+    def _follow(self, words: list[bytes]) -> Due | Stream:
+        options, is_right = _options(words[2:], _FOLLOW_OPTIONS)
+        topic = self._named(words, 2, 99, options=is_right, place=_is_place(words[1:2]))
+        where = words[1]
+        start = int(where) if _is_number(where) else topic.next if where == b"next" else None
+        if start is not None and start > topic.next:
+            return Due((b"ERR out-of-range",), _names_range(topic))
+        limit = int(options.get(b"bytes", b"1048576"))
+        return Stream(topic, start, limit, is_at_time=where.startswith(b"@"))
+
     def _read(self, words: list[bytes]) -> Due:
         options, is_right = _options(words[3:], _READ_OPTIONS)
         where = words[1] if len(words) > 1 else b""
-        is_place = where in (b"first", b"next") or _is_number(where.removeprefix(b"@"))
+        is_place = _is_place(words[1:2])
         is_count = len(words) > 2 and _is_number(words[2]) and int(words[2]) > 0
         topic = self._named(words, 3, 99, options=is_right, place=is_place, count=is_count)
         start = int(where) if _is_number(where) else topic.next if where == b"next" else None
@@ -339,6 +394,12 @@ def _is_number(word: bytes) -> bool:
     return re.fullmatch(rb"[0-9]{1,19}", word) is not None and int(word) <= LARGEST
 
 
+def _is_place(words: list[bytes]) -> bool:
+    return words in ([b"first"], [b"next"]) or (
+        bool(words) and _is_number(words[0].removeprefix(b"@"))
+    )
+
+
 def _is_id(word: bytes) -> bool:
     name, colon, n = word.rpartition(b":")
     return bool(colon) and re.fullmatch(_NAME, name) is not None and _is_number(n)
@@ -351,6 +412,7 @@ _PUSH_OPTIONS: dict[bytes, Callable[[bytes], bool]] = {
     b"id": _is_id,
 }
 _READ_OPTIONS: dict[bytes, Callable[[bytes], bool]] = {b"bytes": _is_number, b"wait": _is_number}
+_FOLLOW_OPTIONS: dict[bytes, Callable[[bytes], bool]] = {b"bytes": _is_number}
 
 
 def _options(

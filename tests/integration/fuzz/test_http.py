@@ -70,9 +70,9 @@ class HttpRound:
             one = grammar.request() if random.random() < 0.97 else random.randbytes(99)
             self.is_mutated = random.random() < 0.25
             data += mutated(random, one) if self.is_mutated else one
-            if b"/follow" in one or self.is_mutated:
+            if b"follow" in one.lower() or self.is_mutated:
                 break
-        self.streams = b"/follow" in data or b"wait=" in data or b"WAIT=" in data
+        self.streams = any(word in data.lower() for word in (b"follow", b"wait="))
         self.requests = Requests(data)
         self.pieces = pieces(random, data)
         self.end = random.choice(("close", "reset"))

@@ -12,7 +12,7 @@ from tests.integration.fuzz.fuzzed_daemon import LATE_S, Patience
 from tests.support.daemon import Reply
 
 _SIZED = re.compile(rb"(?:TEXT|BATCHES \d+ \d+) (\d+)")
-_LINE = re.compile(rb"OK|OK \d+ \d+|TEXT \d+|BATCHES \d+ \d+ \d+|ERR [a-z-]+ [ -~]+")
+_LINE = re.compile(rb"OK|OK \d+ \d+|TEXT \d+|BATCHES \d+ \d+ \d+|END \d+|ERR [a-z-]+ [ -~]+")
 
 
 class Replies:

@@ -16,6 +16,7 @@ import pytest
 
 from logd import Client, ConnectionLost, Endpoint, LogdHandler, Reader, TopicsReader, Writer, aio
 from logd.errors import Forbidden, Unauthorized
+from tests.integration.clients.aio_kinds import Kind, each, on_each, opened, run
 from tests.integration.security.conftest import ALL, READER, WRITER, WRONG, Files, tells_no_token
 from tests.support.daemon import HANG_S, ROOT, Daemon, running
 
@@ -50,6 +51,27 @@ def test_blocking_ones(reach: Reach) -> None:
         assert [message.value for message in reader] == [b"one", b"two"]
     with TopicsReader(reach(READER), ["app-1"]) as reader_of_several:
         assert [message.value for message in reader_of_several] == [b"one", b"two"]
+
+
+@on_each
+def test_a_follower(reach: Reach, kind: Kind) -> None:
+    """Small replies and large ones, to a program that leaves them for some turns of its loop."""
+    sizes = [*([10] * 300), *([700_000] * 20), *([10] * 300)]
+
+    async def scenario(kind: Kind) -> list[int]:
+        reader = kind.Reader(reach(READER), "app-1", follow=True, until=len(sizes))
+        found = []
+        async with opened(reader):
+            async for message in each(reader):
+                found.append(len(message.value))
+                for _ in range(3):
+                    await asyncio.sleep(0)
+        return found
+
+    with Client(reach(WRITER)) as client:
+        for size in sizes:
+            client.push("app-1", [b"x" * size])
+    assert run(kind, scenario) == sizes
 
 
 def test_a_reader_with_a_cursor(reach: Reach) -> None:

@@ -486,6 +486,23 @@ async def test_a_reload_is_for_a_read_that_waits(guarded: Daemon, access_file: P
         await revoked.expect_end()
 
 
+async def test_a_reload_is_for_a_stream(guarded: Daemon, access_file: Path) -> None:
+    async with dial(guarded) as narrowed, dial(guarded) as revoked, dial(guarded) as other:
+        await login(narrowed, READER)
+        await login(revoked, ALL)
+        await login(other, ALL)
+        assert (await other.ask(push("app-1", b"x\n"))).head == b"OK 0 1"
+        assert await narrowed.refused(b"FOLLOW secret 0\r\n") == "forbidden"
+        for line in (narrowed, revoked):
+            await line.send(b"FOLLOW app-1 next\r\n")
+        await other.until("followers", 2, "app-1")
+        toml = f'[tokens.reader]\ntoken = "{READER}"\nread = ["web-*"]\n'
+        reload_access(guarded, access_file, toml)
+        assert (await narrowed.read_line()).startswith(b"ERR forbidden ")
+        assert (await narrowed.ask(b"PING\r\n")).head == b"OK"
+        await revoked.expect_end()
+
+
 async def test_a_reload_takes_tokens_away(guarded: Daemon, access_file: Path) -> None:
     async with dial(guarded) as kept, dial(guarded) as revoked, dial(guarded) as narrowed:
         await login(kept, ALL)

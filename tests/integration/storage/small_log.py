@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +19,8 @@ from unittest import mock
 
 from xxhash import xxh3_64_intdigest
 
-from logd.batch import body_sum, encode_header
-from logd.partition import Partition
+from logd.batch import Buffer, body_sum, encode_header
+from logd.storage import disk
 from logd.topic import Topic
 from tests.support.topic_loop import START_MS, Loop, batch_of, close, create, push
 
@@ -238,6 +239,15 @@ THIRD_BEHIND = [
 ]  # fmt: skip
 
 
+_write_at = disk.write_at
+
+
+def _write_no_batch(file: disk.File, buffers: Sequence[Buffer], position: int) -> None:
+    if bytes(buffers[0]).startswith(b"BATCH "):
+        raise OSError(28, "full")
+    _write_at(file, buffers, position)
+
+
 class _Writing:
     def __init__(self, directory: Path) -> None:
         self.directory, self.loop = directory, Loop()
@@ -254,7 +264,7 @@ class _Writing:
     def roll(self) -> None:
         """The next partition is there, but the disk was too full to write to it."""
         self.loop.time_s += 61
-        with mock.patch.object(Partition, "append", side_effect=OSError(28, "full")):
+        with mock.patch.object(disk, "write_at", _write_no_batch):
             assert push(self.topic, self.loop, batch_of([b"refused"])).error is not None
         assert self.topic.active.size == 0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logd.partition import Partition
+from logd import partition
 from logd.topic import Topic
 from tests.support.topic_loop import Loop, batch_of, close, create, new_topic, push
 
@@ -115,18 +115,18 @@ def test_a_partition_that_cannot_be_looked_at_is_tried_again_and_holds_up_no_sto
     loop = Loop()
     topic = topic_of(tmp_path / "app", loop, 3)
 
-    def refuse(self: Partition) -> None:
+    def refuse(path: Path) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Partition, "_mapped_index", refuse)
+        patch.setattr(partition, "File", refuse)
         with pytest.raises(OSError, match="Too many open files"):  # the housekeeping reports it
             look(topic, loop)
     assert shown(topic) == ("-", 2, 0)
     look(topic, loop)
     assert shown(topic) == (name(0), 1, 0)
     with monkeypatch.context() as patch:
-        patch.setattr(Partition, "_mapped_index", refuse)
+        patch.setattr(partition, "File", refuse)
         end(topic, loop, succeeds=True)
     close(topic, loop)
 

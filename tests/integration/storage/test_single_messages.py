@@ -15,7 +15,7 @@ from logd.storage import disk
 from logd.storage.disk import File
 from logd.storage.readable_range import NewestWrite
 from logd.storage.single_push import SinglePushConnection
-from logd.topic import Topic
+from logd.topic import LastSingle, Topic
 from tests.support.topic_loop import Loop, Pushing, batch_of, close, create, push
 
 SINGLES = [b"first\n", b"x" * 99 + b"\n", b"\n", b"last\n"]
@@ -45,7 +45,7 @@ class Client(SinglePushConnection):
 
 def started(directory: Path, loop: Loop, **settings: Any) -> Topic:
     """With one message, so that nothing has to be done before another is written."""
-    Topic._single_stored_at_s = 0.0  # by another loop's clock
+    LastSingle.at_s = 0.0  # by another loop's clock
     topic = create(directory, loop, **settings)
     assert push(topic, loop, batch_of([b"before"])).is_stored
     loop.pass_time(0.01)

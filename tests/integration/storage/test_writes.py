@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from logd.partition import Partition
+from logd import partition
 from logd.protocol import Budget, Parser
 from logd.storage import disk
 from logd.storage.checkpoint import Checkpoint
@@ -73,16 +73,18 @@ def test_what_was_refused_is_not_counted_as_stored(
 ) -> None:
     loop = Loop()
     topic = create(tmp_path / "app", loop)
+    assert push(topic, loop, batch_of([b"0"])).is_stored
+    before = topic.stored_messages, topic.stored_bytes
 
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Partition, "append", refuse)
+        patch.setattr(disk, "write_at", refuse)
         assert push(topic, loop, batch_of([b"a"])).error is not None
-    assert (topic.stored_messages, topic.stored_bytes) == (0, 0)
+    assert (topic.stored_messages, topic.stored_bytes) == before
     assert push(topic, loop, batch_of([b"a", b"b"])).is_stored
-    assert (topic.stored_messages, topic.stored_bytes) == (2, topic.readable.size)
+    assert (topic.stored_messages, topic.stored_bytes) == (3, topic.readable.size)
 
 
 @pytest.mark.parametrize("later_s", [39, 41])
@@ -101,7 +103,7 @@ def test_a_partition_gets_older_while_the_daemon_is_down(tmp_path: Path, later_s
 
 
 STEPS = {"producers": (disk, "replace"), "file": (disk, "create"),
-         "index": (Partition, "save_index"), "checkpoint": (Checkpoint, "write")}  # fmt: skip
+         "index": (partition, "File"), "checkpoint": (Checkpoint, "write")}  # fmt: skip
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -89,3 +89,25 @@ def test_a_client_that_goes_while_it_waits_is_forgotten(curl: Curl, daemon: Daem
         process.wait(HANG_S)
         wait_until(lambda: client.stats("app")["waiting_reads"] == "0")
         assert client.stats()["connections"] == "1"
+
+
+def test_a_stream(daemon: Daemon) -> None:
+    """A FOLLOW at the end of the body: the response goes on as messages are stored."""
+    host, _, port = daemon.http.rpartition(":")
+    body = b"FOLLOW app first\r\n"
+    head = b"POST /log HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with (
+        Client(daemon.address) as client,
+        socket.create_connection((host, int(port)), HANG_S) as connection,
+    ):
+        client.push("app", [b"message 0"])
+        connection.sendall(head + body)
+        got = b""
+        for n in range(20):
+            while b"message %d\n" % n not in got:
+                piece = connection.recv(1 << 16)
+                assert piece, got
+                got += piece
+            assert b"BATCHES %d 1 " % n in got
+            client.push("app", [b"message %d" % (n + 1)])
+        assert client.stats("app")["followers"] == "1"
