@@ -26,6 +26,7 @@ from logd.service import Service
 from logd.storage.periodic_tasks import for_each
 
 log = logging.getLogger("logd")
+_FOLLOWER_CHECKS = 0.25  # of idle ones; a part of the shortest timeout
 
 
 class Connections:
@@ -35,6 +36,8 @@ class Connections:
         self.encoder = ReplyEncoder()
         self.tls: tls.ListenerContext | None = None
         self.open: set[Connection] = set()
+        self._idle_followers: set[Connection] = set()  # at the last check of each
+        self._check_all_at_s = 0.0
         self.now_s = service.scheduler.monotonic_s()
         self.is_stopping = False
         self._is_configured = False
@@ -71,9 +74,19 @@ class Connections:
         return await tls.listen(lambda: Connection(self), self.tls, host, port, passed)
 
     def sweep(self) -> None:
-        """Once per second: abort connections that are idle or slow for too long."""
+        """Once per second: abort connections that are idle or slow for too long. There may be
+        thousands of idle followers: they are checked less often."""
         self.now_s = self.service.scheduler.monotonic_s()
-        for_each(list(self.open), lambda connection: connection.check(self.now_s))
+        if self.now_s >= self._check_all_at_s:
+            config = self.service.config
+            shortest_s = min(config.idle_timeout_s, config.request_timeout_s)
+            self._check_all_at_s = self.now_s + _FOLLOWER_CHECKS * shortest_s
+            self._idle_followers.clear()
+        for_each(list(self.open - self._idle_followers), self._check)
+
+    def _check(self, connection: Connection) -> None:
+        if connection.check(self.now_s):
+            self._idle_followers.add(connection)
 
     def stop(self) -> None:
         """Start no more commands; those under way are answered."""

@@ -471,12 +471,14 @@ class Connection(SinglePushConnection, asyncio.Protocol):
 
     # -- timeouts, reload, end ------------------------------------------------------------------
 
-    def check(self, now_s: float) -> None:
-        """Once per second: abort the connection if it is idle or slow for too long."""
+    def check(self, now_s: float) -> bool:
+        """Abort the connection if it is idle or slow for too long. True: it is a follower that
+        waits for messages, to which no timeout applies."""
         config, parser = self._service.config, self.input.parser
         if self._follower is not None and self._follower.is_idle and not parser.unfinished:
             self._active_at_s = self._unfinished_since_s = now_s
-            return
+            self.is_active = True  # until it is checked again
+            return True
         if self._sender is not None and self._sender.has_sent:
             self.is_active, self._sender.has_sent = True, False
         is_waiting = self._waiting_read is not None or (
@@ -491,6 +493,7 @@ class Connection(SinglePushConnection, asyncio.Protocol):
             slow_s = max(slow_s, now_s - self._opened_at_s)
         if now_s - self._active_at_s > config.idle_timeout_s or slow_s > config.request_timeout_s:
             self._transport.abort()
+        return False
 
     def reauthorize(self) -> None:
         """The access file was reloaded: check again what has not been executed yet."""
