@@ -6,6 +6,7 @@ import { make } from "./message_list.js";
 import { count, several, short, size } from "./text.js";
 
 const POLL_MS = 1000;
+const MAX_POLL_MS = 5000; // even if answers are slow: a view that falls behind learns it from here
 const SAMPLES = 90; // a plot shows the last 90 seconds
 const MAX_SHOWN = 300;
 const SVG = "http://www.w3.org/2000/svg";
@@ -100,7 +101,7 @@ export class TopicList {
     this.isPolling = false;
     if (document.hidden) return;
     const tookMs = performance.now() - startedMs;
-    this.timer = setTimeout(() => this.poll(), Math.max(POLL_MS, 10 * tookMs));
+    this.timer = setTimeout(() => this.poll(), Math.min(Math.max(POLL_MS, 10 * tookMs), MAX_POLL_MS));
   }
 
   update(found, atMs) {
