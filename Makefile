@@ -36,14 +36,14 @@ RABBITMQ := rabbitmq-server erlang-base erlang-asn1 erlang-crypto erlang-eldap e
 BENCH ?=
 
 .PHONY: help run test check generate unit integration clients storage faults web security browser operations spark archive \
-	fuzz test-faults test-fuzz test-uncompiled mutations bench bench-document packages shippers bench-packages browser-packages \
+	cluster fuzz test-faults test-fuzz test-uncompiled mutations bench bench-document packages shippers etcd bench-packages browser-packages \
 	operations-packages spark-packages archive-packages fuzz-packages java constraints clean
 
 help:
 	@echo "make run     install logd and start the daemon on 127.0.0.1:1774, with its data in ./$(DATA)"
 	@echo "make test    run the linter, the type checker and all tests"
 	@echo "make check   run the linter and the type checker; make unit, integration, clients, storage, faults, web,"
-	@echo "             security, browser, operations, spark, archive, fuzz: run one area of the tests"
+	@echo "             security, browser, operations, spark, archive, cluster, fuzz: run one area of the tests"
 	@echo "make generate      write the blocking client modules that are generated from asyncio sources"
 	@echo "make test-faults   run the long fault tests: thousands of kills and crashes"
 	@echo "make test-fuzz     run a million random inputs over TCP, over HTTP and in the files; SEED=n repeats a run"
@@ -95,7 +95,7 @@ run: $(RUN_READY)
 	@echo "or open http://$${LOGD_HTTP_HOST:-127.0.0.1:1775}/ in a browser"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
-test: check packages shippers browser-packages operations-packages archive-packages fuzz-packages
+test: check packages shippers etcd browser-packages operations-packages archive-packages fuzz-packages
 	$(call run_tests,tests)
 
 check: $(READY)
@@ -149,6 +149,10 @@ spark: $(READY) spark-packages
 archive: $(READY) packages archive-packages
 	$(call run_tests,tests/integration/archive)
 
+# The register on etcd: members that are killed and suspended, TLS, users.
+cluster: $(READY) etcd
+	$(call run_tests,tests/integration/cluster)
+
 # Thousands of valid and invalid inputs. SEED=n selects other inputs, or repeats those of a failed run.
 fuzz: $(READY) fuzz-packages
 	LOGD_SEED=$(SEED) $(PYTEST) -s tests/integration/fuzz
@@ -192,6 +196,10 @@ build/clients/ready build/clients-elasticsearch-8/ready: constraints.txt | $(REA
 	@rm -rf $(@D)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt --target $(@D) \
 		-r $(filter %.txt,$(filter tests/%,$^)) && touch $@ || echo "tests with $(@D) will be skipped"
+
+# etcd is unpacked and not installed, because its package would start a service.
+etcd:
+	@./unpack.sh build/etcd etcd-server || echo "tests with etcd will be skipped"
 
 browser-packages:
 	@./packages.sh chromium chromium-driver fonts-dejavu-core || \

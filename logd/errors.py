@@ -144,3 +144,21 @@ class SparkError(LogdError):
     """Spark is not available, or a Spark job failed."""
 
     code = "internal"
+
+
+class RegisterUnavailable(LogdError):
+    """The cluster register could not be read, or refused a change: nothing was changed."""
+
+    code = "busy"
+
+
+class OutcomeUnknown(LogdError):
+    """A change of the cluster register was sent and not answered: it may be applied, even later."""
+
+    code = "internal"
+
+
+class InvalidState(LogdError):
+    """The cluster register does not contain a valid state."""
+
+    code = "internal"
