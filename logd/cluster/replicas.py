@@ -108,6 +108,16 @@ class Replicas:
             return False
         return not stream.is_suspect or stream.has(stream.opened_ends)
 
+    def cleared(self) -> list[int]:
+        """Streams of nodes that are suspect no longer: in the set, and with all they may miss."""
+        numbers = []
+        for node in sorted(self.in_sync & self.streams.keys()):
+            stream = self.streams[node]
+            if stream.is_suspect and self.is_caught_up(node):
+                stream.is_suspect = False
+                numbers.append(stream.number)
+        return numbers
+
     def change(self, max_lag_s: float, now_s: float) -> frozenset[str] | None:
         """The set that should be in the register, if it is another one: first a node that has
         caught up is added, then one that does not keep up is removed."""
