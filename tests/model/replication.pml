@@ -52,7 +52,7 @@ Register reg;
 Register late; /* a compare-and-set on the current revision that may still be applied; epoch 0 if there is none */
 byte suspect_target; /* end of the leader's log when the suspect node opened its stream */
 byte acknowledged[LENGTH];
-hidden byte k, m;
+byte k, m; /* of the current step; 0 between steps */
 
 /* ---- Properties ---- */
 
@@ -105,7 +105,9 @@ inline set_register(new_epoch, new_leader, new_set) {
     k = 0
 }
 
-/* A compare-and-set is applied at once, and its sender learns of it in a later step; or it is late. */
+/* A compare-and-set is applied at once, and its sender learns of it in a later step; or its sender times out, and it
+ * may be applied later. At most one of those sent on a revision is ever applied, so one is remembered: any of them,
+ * because a later one may take its place, which means that the earlier one is lost. */
 inline compare_and_set(new_epoch, new_leader, new_set, is_late) {
     if
     :: is_late ->
@@ -119,6 +121,10 @@ inline compare_and_set(new_epoch, new_leader, new_set, is_late) {
 inline apply_late() {
     d_step {
         late.epoch != 0 ->
+        printf("register: late compare-and-set applied, epoch %d leader %d set %d\n", late.epoch, late.leader, late.set);
+#ifdef WITNESS_LATE_ELECTION
+        assert(late.epoch == reg.epoch);
+#endif
         set_register(late.epoch, late.leader, late.set);
         check_nothing_lost()
     }
@@ -166,7 +172,8 @@ inline start_serving(n, new_epoch, new_set) {
 
 inline stand(n, is_late) {
     d_step {
-        may_stand(n) && !is_leader(n) && reg.epoch < EPOCHS && !(is_late && late.epoch) ->
+        may_stand(n) && !is_leader(n) && reg.epoch < EPOCHS ->
+        printf("%d stands for epoch %d, late %d\n", n, reg.epoch + 1, is_late);
         forget_leadership(n);
         m = reg.set;
         if
@@ -192,6 +199,7 @@ inline stand(n, is_late) {
 inline confirm(n) {
     d_step {
         is_confirmed(n) && node[n].leads == 0 && node[n].epoch <= reg.epoch ->
+        printf("%d serves epoch %d\n", n, reg.epoch);
         start_serving(n, reg.epoch, reg.set);
         check_nothing_lost()
     }
@@ -202,6 +210,7 @@ inline confirm(n) {
 inline write(L) {
     d_step {
         node[L].leads && node[L].end < LENGTH ->
+        printf("%d writes entry %d of epoch %d\n", L, node[L].end, node[L].leads);
         assert(is_new(node[L].leads, node[L].end));
         node[L].log[node[L].end] = node[L].leads;
         node[L].end++
@@ -227,6 +236,7 @@ inline cut(n, o) {
 inline open_stream(F, L) {
     d_step {
         node[L].leads && node[F].epoch <= node[L].leads && node[F].leads < node[L].leads && node[F].follows != L + 1 ->
+        printf("%d opens a stream to %d\n", F, L);
         forget_leadership(F);
         node[F].epoch = node[L].leads;
         node[F].follows = L + 1;
@@ -242,7 +252,11 @@ inline open_stream(F, L) {
         fi;
 #endif
         if
-        :: truncates(L) -> cut(F, k)
+        :: truncates(L) ->
+#ifdef WITNESS_TRUNCATION
+            assert(!(acknowledged[0] && node[F].end > k));
+#endif
+            cut(F, k)
         :: else
         fi;
         k = 0;
@@ -265,8 +279,12 @@ inline open_stream(F, L) {
 inline replicate(F, L) {
     d_step {
         node[F].follows == L + 1 && node[F].end < node[L].end ->
+        printf("%d acknowledges entry %d to %d\n", F, node[F].end, L);
         node[F].log[node[F].end] = node[L].log[node[F].end];
         node[F].end++;
+#ifdef NO_COMMON_PREFIX
+        node[F].committed = node[L].committed; /* a follower learns it from the stream */
+#endif
         if
         :: node[L].ack[F] < 1 + node[F].end -> node[L].ack[F] = 1 + node[F].end
         :: else
@@ -281,17 +299,21 @@ inline commit(L) {
     d_step {
         node[L].leads && node[L].committed < node[L].end && has_ack(L, 0, node[L].committed + 1) &&
             has_ack(L, 1, node[L].committed + 1) && has_ack(L, 2, node[L].committed + 1) ->
+        printf("%d commits entry %d of epoch %d\n", L, node[L].committed, node[L].log[node[L].committed]);
         assert(is_acknowledged(L, node[L].committed));
         acknowledged[node[L].committed] = node[L].log[node[L].committed];
         node[L].committed++;
 #ifdef WITNESS_COMMIT_AFTER_FAILOVER
-        assert(!(node[L].log[node[L].committed - 1] == 3));
+        assert(!(L != 0 && acknowledged[0] == 1 && acknowledged[1] == 2));
 #endif
 #ifdef WITNESS_COMMIT_AFTER_SHRINK
-        assert(!(node[L].leads == 1 && size(node[L].waits) == 2));
+        assert(!(node[L].leads == 1 && size(node[L].set) == 2));
 #endif
 #ifdef WITNESS_COMMIT_AFTER_GROW
-        assert(!(node[L].log[node[L].committed - 1] == 2 && size(node[L].waits) == 3));
+        assert(!(node[L].leads == 1 && size(node[L].set) == 3));
+#endif
+#ifdef WITNESS_COMMIT_AFTER_REPLACEMENT
+        assert(!(acknowledged[0] == 1 && acknowledged[1] == 2 && node[L].set == 6));
 #endif
         check_nothing_lost()
     }
@@ -321,7 +343,8 @@ inline commit(L) {
 
 inline add(L, F, is_late) {
     d_step {
-        is_current(L) && !has(reg.set, F) && may_add(L, F) && !(is_late && late.epoch) ->
+        is_current(L) && !has(reg.set, F) && may_add(L, F) ->
+        printf("%d adds %d, late %d\n", L, F, is_late);
 #ifndef NO_COUNTING_BEFORE
         node[L].waits = node[L].waits | bit_of(F);
 #endif
@@ -338,7 +361,8 @@ inline add(L, F, is_late) {
 
 inline remove(L, F, is_late) {
     d_step {
-        is_current(L) && has(reg.set, F) && size(reg.set) > SMALLEST && !(is_late && late.epoch) ->
+        is_current(L) && has(reg.set, F) && size(reg.set) > SMALLEST ->
+        printf("%d removes %d, late %d\n", L, F, is_late);
         compare_and_set(reg.epoch, L, reg.set & ~bit_of(F), is_late);
         check_nothing_lost()
     }
@@ -348,6 +372,7 @@ inline remove(L, F, is_late) {
 inline learn_set(L) {
     d_step {
         is_leader(L) && reg.set != node[L].set ->
+        printf("%d reads set %d\n", L, reg.set);
         node[L].set = reg.set;
         node[L].waits = reg.set
     }
@@ -355,7 +380,11 @@ inline learn_set(L) {
 
 #ifdef NO_UNION
 inline assume_failure(L) {
-    d_step { is_current(L) && node[L].waits != node[L].set -> node[L].waits = node[L].set }
+    d_step {
+        is_current(L) && node[L].waits != node[L].set ->
+        printf("%d takes an unchanged revision for a failure\n", L);
+        node[L].waits = node[L].set
+    }
 }
 #endif
 
@@ -367,7 +396,11 @@ inline assume_failure(L) {
 
 inline clear_suspect(F, L) {
     d_step {
-        node[F].suspect && node[F].follows == L + 1 && is_caught_up(L, F) && reaches_target(L, F) ->
+        node[F].suspect && node[F].follows == L + 1 && reaches_target(L, F) ->
+        printf("%d is no longer suspect\n", F);
+#ifdef WITNESS_CLEARED_SUSPECT
+        assert(!(acknowledged[1] && has(reg.set, F)));
+#endif
         node[F].suspect = 0;
         suspect_target = 0;
         check_nothing_lost()
@@ -395,6 +428,7 @@ inline restart(n) {
 inline kill(n) {
     d_step {
         node[n].leads || node[n].follows || node[n].tried ->
+        printf("%d is killed\n", n);
         restart(n);
         check_nothing_lost()
     }
@@ -404,6 +438,7 @@ inline lose_power(n, kept) {
     d_step {
         node[n].end >= kept && !(node[0].suspect && n != 0) && !(node[1].suspect && n != 1) &&
             !(node[2].suspect && n != 2) ->
+        printf("%d loses power and keeps %d entries\n", n, kept);
         restart(n);
         cut(n, kept);
         node[n].suspect = 1;
@@ -420,8 +455,12 @@ inline lose_power(n, kept) {
 active proctype cluster() {
     d_step { /* node 0 leads epoch 1, with all nodes in sync */
         reg.epoch = 1;
+#if defined(WITNESS_COMMIT_AFTER_GROW) || defined(WITNESS_COMMIT_AFTER_REPLACEMENT)
+        reg.set = 3; /* nodes 0 and 1 */
+#else
         reg.set = 7;
-        node[0].tried = 1;
+#endif
+        node[0].tried = 1
     }
     do
     :: confirm(0) :: confirm(1) :: confirm(2)
