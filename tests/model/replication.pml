@@ -52,6 +52,9 @@ Register reg;
 Register late; /* a compare-and-set on the current revision that may still be applied; epoch 0 if there is none */
 byte suspect_target; /* end of the leader's log when the suspect node opened its stream */
 byte acknowledged[LENGTH];
+#ifdef WITNESS_COMMIT_AFTER_REPLACEMENT
+bit old_leader_stays; /* node 1 was elected in a set of two, from which node 0 could not be removed */
+#endif
 byte k, m; /* of the current step; 0 between steps */
 
 /* ---- Properties ---- */
@@ -180,6 +183,12 @@ inline stand(n, is_late) {
         :: reg.leader != n && size(reg.set) > MIN -> m = reg.set & ~bit_of(reg.leader)
         :: else
         fi;
+#ifdef WITNESS_COMMIT_AFTER_REPLACEMENT
+        if
+        :: reg.epoch == 1 && n == 1 && reg.set == 3 && acknowledged[0] && !is_late -> old_leader_stays = 1
+        :: else
+        fi;
+#endif
         node[n].tried = reg.epoch + 1;
 #ifdef NO_CONFIRMATION
         start_serving(n, reg.epoch + 1, m);
@@ -313,7 +322,7 @@ inline commit(L) {
         assert(!(node[L].leads == 1 && size(node[L].set) == 3));
 #endif
 #ifdef WITNESS_COMMIT_AFTER_REPLACEMENT
-        assert(!(acknowledged[0] == 1 && acknowledged[1] == 2 && node[L].set == 6));
+        assert(!(old_leader_stays && node[L].leads == 2 && acknowledged[1] == 2 && !has(node[L].set, 0)));
 #endif
         check_nothing_lost()
     }
