@@ -35,14 +35,14 @@ RABBITMQ := rabbitmq-server erlang-base erlang-asn1 erlang-crypto erlang-eldap e
 # Options of the benchmark: make bench BENCH='--full --repeat 5'
 BENCH ?=
 
-.PHONY: help run test check generate unit integration clients storage faults web security browser operations spark archive \
-	cluster fuzz test-faults test-fuzz test-uncompiled mutations bench bench-document packages shippers etcd bench-packages browser-packages \
+.PHONY: help run test check generate unit model integration clients storage faults web security browser operations spark archive \
+	cluster fuzz test-faults test-fuzz test-uncompiled mutations bench bench-document packages model-packages shippers etcd bench-packages browser-packages \
 	operations-packages spark-packages archive-packages fuzz-packages java constraints clean
 
 help:
 	@echo "make run     install logd and start the daemon on 127.0.0.1:1774, with its data in ./$(DATA)"
 	@echo "make test    run the linter, the type checker and all tests"
-	@echo "make check   run the linter and the type checker; make unit, integration, clients, storage, faults, web,"
+	@echo "make check   run the linter and the type checker; make unit, model, integration, clients, storage, faults, web,"
 	@echo "             security, browser, operations, spark, archive, cluster, fuzz: run one area of the tests"
 	@echo "make generate      write the blocking client modules that are generated from asyncio sources"
 	@echo "make test-faults   run the long fault tests: thousands of kills and crashes"
@@ -95,7 +95,7 @@ run: $(RUN_READY)
 	@echo "or open http://$${LOGD_HTTP_HOST:-127.0.0.1:1775}/ in a browser"
 	@exec $(BIN)/logd --data-dir $(DATA)
 
-test: check packages shippers etcd browser-packages operations-packages archive-packages fuzz-packages
+test: check packages model-packages shippers etcd browser-packages operations-packages archive-packages fuzz-packages
 	$(call run_tests,tests)
 
 check: $(READY)
@@ -109,6 +109,10 @@ generate: $(READY)
 
 unit: $(READY)
 	$(call run_tests,tests/unit)
+
+# The model of replication, checked exhaustively.
+model: $(READY) model-packages
+	$(call run_tests,tests/model)
 
 integration: $(READY)
 	$(call run_tests,$(addprefix tests/integration/,cli compatibility daemon docs forward protocol))
@@ -157,11 +161,11 @@ cluster: $(READY) etcd
 fuzz: $(READY) fuzz-packages
 	LOGD_SEED=$(SEED) $(PYTEST) -s tests/integration/fuzz
 
-test-faults: $(READY) packages archive-packages
+test-faults: $(READY) packages model-packages archive-packages
 	LOGD_LONG=1 $(BIN)/pytest --timeout 0 $(addprefix tests/integration/,clients storage faults spark archive) \
 		tests/integration/operations/test_backup.py tests/integration/operations/test_backup_under_load.py \
 		tests/unit/test_backup_model.py tests/unit/test_forward_model.py tests/integration/forward \
-		tests/integration/web/test_bounded_reads.py
+		tests/integration/web/test_bounded_reads.py tests/model
 
 test-fuzz: $(READY) fuzz-packages
 	LOGD_LONG=1 LOGD_SEED=$(SEED) $(PYTEST) --timeout 0 -s tests/integration/fuzz
@@ -178,6 +182,9 @@ mutations: $(ARCHIVE_READY) packages java
 packages:
 	@./packages.sh netcat-openbsd strace e2fsprogs mount iproute2 tmux logrotate curl || \
 		echo "tests that need one of these packages will be skipped"
+
+model-packages:
+	@./packages.sh spin gcc libc6-dev || echo "checks of the model of replication will be skipped"
 
 # Third-party log shippers, unpacked below build/ and not installed, because the syslog daemons conflict.
 shippers: build/npm/ready build/clients/ready build/clients-elasticsearch-8/ready
